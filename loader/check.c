@@ -16,6 +16,7 @@
 #include "loader/offload.h"
 #include "loader/statistics.h"
 #include "quant/dequantize.h"
+#include "quant/format.h"
 #include "quant/quantize.h"
 
 #define READ_BYTES  (UINT64_C(4) << 20)
@@ -122,7 +123,7 @@ digest_copied(check *c, const berthi_cargo *cargo, uint32_t *crc, berth_error *e
 static uint64_t
 width_of(const encoding *e)
 {
-    return berth_dtype_bits(e->dtype) / 8;
+    return berthi_format_element_bytes(e->dtype);
 }
 
 /* Places in the weight's memory, from `next` on; called once to measure. */

@@ -2,6 +2,7 @@
 /* convert_begin.c - the beginning of a run: its memory, companions, statistics. */
 #include "kernels/digest.h"
 #include "loader/convert_batch.h"
+#include "quant/format.h"
 
 #define PAGE_BYTES 4096u
 
@@ -164,7 +165,7 @@ prepare(berthi_batch *batch, berthi_run *run, berth_error *error)
     }
     if (run->weight->is_turned)
         run->strip = take(&next, plan->strip * run->weight->shape[0]
-                                     * (berth_dtype_bits(run->weight->storage.dtype) / 8));
+                                     * berthi_format_element_bytes(run->weight->storage.dtype));
     if (plan->double_bytes > 0) {
         run->codes = take(&next, blocks);
         run->absmax2 = (float *)(void *)take(&next, (blocks / 256 + 1) * sizeof(float));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* convert_encode.c - values, of a unit or of a strip, to what is written of them. */
 #include "loader/convert_batch.h"
+#include "quant/format.h"
 
 #include <string.h>
 
@@ -76,7 +77,7 @@ berthi_values_encode(berthi_batch *batch, berthi_run *run, berthi_unit_scratch *
                      const uint8_t *values, uint64_t first, uint64_t count,
                      berth_error *error)
 {
-    const uint32_t width = berth_dtype_bits(run->weight->storage.dtype) / 8;
+    const uint32_t width = berthi_format_element_bytes(run->weight->storage.dtype);
     const uint64_t piece = run->plan.piece;
     berth_status status = BERTH_OK;
 

@@ -17,6 +17,7 @@
 #include "kernels/sys.h"
 #include "loader/convert_batch.h"
 #include "loader/stage.h"
+#include "quant/format.h"
 
 /* --------------------------------------------------------------------- open, close */
 
@@ -255,7 +256,7 @@ berthi_line_encode(berthi_batch *batch, const berthi_run *run, berthi_unit_scrat
 {
     berthi_convert_line *const line = &scratch->line;
     const uint64_t bytes =
-        piece->count * (berth_dtype_bits(run->weight->storage.dtype) / 8);
+        piece->count * berthi_format_element_bytes(run->weight->storage.dtype);
     uint8_t *const packed = line->memory + berthi_scratch_round(bytes);
     work w = {
         .in = { copy_in(line, line->memory,
@@ -280,7 +281,7 @@ berthi_line_decode(berthi_batch *batch, const berthi_run *run, berthi_unit_scrat
     const int32_t dtype = run->weight->storage.dtype;
     const berthi_quantized_part part = berthi_decoder_part(decoder, unit->first, unit->count);
     const uint64_t value_bytes = (unit->count + berthi_unit_span(run, unit).lead)
-                                 * (berth_dtype_bits(dtype) / 8);
+                                 * berthi_format_element_bytes(dtype);
     uint8_t *const packed = line->memory + berthi_scratch_round(value_bytes);
     float *const maxima = berthi_packed_maxima(scratch->packed, &part);
     work w = {

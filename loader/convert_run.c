@@ -15,12 +15,6 @@
 #include "loader/convert_batch.h"
 #include "quant/format.h"
 
-static uint32_t
-value_bytes(int32_t dtype)
-{
-    return berth_dtype_bits(dtype) / 8;
-}
-
 /* -------------------------------------------------------------------- initing */
 
 static bool
@@ -60,7 +54,7 @@ can_cut_turned(berthi_run *run, const berthi_convert_sizes *sizes)
     const berthi_recipe_weight *const weight = run->weight;
     const uint64_t rows = weight->shape[0];
     const uint64_t columns = weight->shape[1];
-    const uint64_t row_bytes = rows * value_bytes(weight->storage.dtype);
+    const uint64_t row_bytes = rows * berthi_format_element_bytes(weight->storage.dtype);
     const uint64_t step = berthi_quantizer_step(&run->quantizer);
     /* New rows that end where a piece may end. */
     const uint64_t multiple = step / berthi_greatest_divisor(step, rows);
@@ -126,7 +120,7 @@ scratch_sizes(const berthi_run *run, bool has_device)
         berthi_quantizer_part(&run->quantizer, 0, run->plan.piece);
 
     berthi_scratch_sizes sizes = {
-        .values = berthi_scratch_round(values * value_bytes(storage->dtype)),
+        .values = berthi_scratch_round(values * berthi_format_element_bytes(storage->dtype)),
     };
 
     if (storage->encoding == BERTH_ENCODING_NATIVE) {
@@ -137,7 +131,7 @@ scratch_sizes(const berthi_run *run, bool has_device)
     sizes.packed = berthi_scratch_round(berthi_packed_bytes(&part));
     if (has_device) {
         const uint64_t piece =
-            berthi_scratch_round(run->plan.piece * value_bytes(storage->dtype));
+            berthi_scratch_round(run->plan.piece * berthi_format_element_bytes(storage->dtype));
 
         sizes.values = berthi_max_u64(sizes.values, piece); /* it may be copied from there */
         sizes.device = piece + sizes.packed;
@@ -149,7 +143,7 @@ static void
 measure(berthi_run *run, const berthi_convert *convert)
 {
     const berthi_recipe_weight *const weight = run->weight;
-    const uint32_t bytes = value_bytes(weight->storage.dtype);
+    const uint32_t bytes = berthi_format_element_bytes(weight->storage.dtype);
     berthi_run_plan *const plan = &run->plan;
     const uint32_t companions = berthi_decoder_companions(&run->decoder);
     const uint64_t blocks = run->quantizer.blocks;

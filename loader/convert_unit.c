@@ -7,6 +7,7 @@
  *   end (once a run)     second level, state, constants
  */
 #include "loader/convert_batch.h"
+#include "quant/format.h"
 
 /* -------------------------------------------------------------------- convert */
 
@@ -30,7 +31,7 @@ are_values(const berthi_run *run, const uint8_t *bytes)
     const int32_t dtype = run->weight->storage.dtype;
 
     return run->record == NULL && run->decoder.stored_dtype == dtype
-           && (uintptr_t)bytes % (berth_dtype_bits(dtype) / 8) == 0;
+           && (uintptr_t)bytes % berthi_format_element_bytes(dtype) == 0;
 }
 
 /* The values of a unit, in scratch unless they lie among its bytes. */
@@ -38,7 +39,7 @@ static const uint8_t *
 values_of(const berthi_run *run, const berthi_unit *unit, const uint8_t *bytes,
           const berthi_unit_scratch *scratch)
 {
-    const uint32_t width = berth_dtype_bits(run->weight->storage.dtype) / 8;
+    const uint32_t width = berthi_format_element_bytes(run->weight->storage.dtype);
 
     return are_values(run, bytes)
                ? bytes
@@ -66,7 +67,7 @@ turn(const berthi_run *run, const berthi_unit *unit, const uint8_t *values)
     const berthi_turning turning = {
         .rows = weight->shape[0],
         .columns = weight->shape[1],
-        .element_bytes = berth_dtype_bits(weight->storage.dtype) / 8,
+        .element_bytes = berthi_format_element_bytes(weight->storage.dtype),
     };
     const uint64_t first = unit->strip * run->plan.strip;
 

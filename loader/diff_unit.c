@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "loader/diff_batch.h"
+#include "quant/format.h"
 #include "quant/quantize.h"
 
 #define ALIGNMENT 64u
@@ -176,7 +177,7 @@ code_width(const berthi_diff_pair *pair)
                                                   : BERTH_ENCODING_NATIVE;
 
     switch (encoding) {
-    case BERTH_ENCODING_NATIVE: return berth_dtype_bits(side->entry->dtype) / 8;
+    case BERTH_ENCODING_NATIVE: return berthi_format_element_bytes(side->entry->dtype);
     case BERTH_ENCODING_INT8:
     case BERTH_ENCODING_FP8_BLOCK: return 1;
     default: return 0;

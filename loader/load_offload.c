@@ -10,6 +10,7 @@
 #include "kernels/trace.h"
 #include "loader/load_job.h"
 #include "loader/offload.h"
+#include "quant/format.h"
 
 /* Parts of a berth, in their order. */
 enum { CODES, ABSMAX, ABSMAX2 };
@@ -78,7 +79,7 @@ berthi_load_offload_values(berthi_load *load, const berthi_load_run *run,
                            const uint8_t *values, uint64_t first, uint64_t count,
                            berth_error *error)
 {
-    const uint64_t width = berth_dtype_bits(run->dtype) / 8;
+    const uint64_t width = berthi_format_element_bytes(run->dtype);
 
     return write_part(load, run, CODES, first * width, values, count * width, error);
 }
@@ -102,7 +103,7 @@ berthi_load_offload_piece(berthi_load *load, berthi_load_hand *hand,
 
     berthi_quantizer_encode(&run->quantizer, values, count, hand->packed, maxima);
     berthi_trace_end(load->context, BERTH_TRACE_ENCODE, "worker", begin_ns,
-                     count * (berth_dtype_bits(run->dtype) / 8), about);
+                     count * berthi_format_element_bytes(run->dtype), about);
     status = write_part(load, run, CODES, part.begin, hand->packed, part.bytes, error);
     if (status != BERTH_OK || run->is_double)
         return status;

@@ -5,6 +5,7 @@
 #include "kernels/sys.h"
 #include "kernels/trace.h"
 #include "loader/load_job.h"
+#include "quant/format.h"
 
 berthi_about
 berthi_load_about(const berthi_load *load, uint64_t berth)
@@ -238,7 +239,7 @@ encode_piece(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *r
         .kind = BERTHI_COPY_TO_DEVICE,
         .is_pinned = piece->is_staged && !atomic_load(&load->has_unpinned),
         .from = piece->values,
-        .bytes = piece->count * (berth_dtype_bits(run->dtype) / 8),
+        .bytes = piece->count * berthi_format_element_bytes(run->dtype),
         .layer = hand->layer,
     };
     berthi_request request;
@@ -278,7 +279,7 @@ read_values(const berthi_load_run *run, const berthi_load_unit *unit,
         return bytes;
     berthi_decoder_decode(&run->decoder, unit->first, unit->count, bytes, run->dtype,
                           hand->values);
-    return hand->values + span.lead * (berth_dtype_bits(run->dtype) / 8);
+    return hand->values + span.lead * berthi_format_element_bytes(run->dtype);
 }
 
 /* What lies in a hand, which is used for the next unit at once: not pending. */
@@ -303,7 +304,7 @@ static berth_status
 put_values(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *run,
            const stretch *s, berth_error *error)
 {
-    const uint64_t width = berth_dtype_bits(run->dtype) / 8;
+    const uint64_t width = berthi_format_element_bytes(run->dtype);
 
     return put_from_hand(load, hand, run->tier, run->codes + s->first * width, s->values,
                          s->count * width, error);
@@ -314,7 +315,7 @@ static berth_status
 encode_values(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *run,
               const stretch *s, berth_error *error)
 {
-    const uint64_t width = berth_dtype_bits(run->dtype) / 8;
+    const uint64_t width = berthi_format_element_bytes(run->dtype);
     berth_status status = BERTH_OK;
 
     if (run->quantizer.storage.encoding == BERTH_ENCODING_NATIVE)

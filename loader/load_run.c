@@ -8,17 +8,12 @@
 #include "kernels/sys.h"
 #include "loader/load_job.h"
 #include "loader/statistics.h"
+#include "quant/format.h"
 
 /* The most bytes that are decoded at a time, where a weight has no smaller pieces. */
 #define VALUES_MAX (UINT64_C(64) << 20)
 /* The largest weight that is turned, in bytes: all its values lie in host memory for a while. */
 #define TURNED_MAX (UINT64_C(1) << 30)
-
-static uint64_t
-value_bytes(int32_t dtype)
-{
-    return berth_dtype_bits(dtype) / 8;
-}
 
 /* ---------------------------------------------------------------------------- cut */
 
@@ -26,7 +21,7 @@ value_bytes(int32_t dtype)
 static bool
 can_cut_turned(berthi_load_run *run, uint64_t step)
 {
-    const uint64_t width = value_bytes(run->dtype);
+    const uint64_t width = berthi_format_element_bytes(run->dtype);
 
     if (!berthi_can_multiple(step, run->turning.columns, VALUES_MAX / width, &step))
         return false;
@@ -39,8 +34,9 @@ can_cut_turned(berthi_load_run *run, uint64_t step)
 static void
 cut_columns(berthi_load_run *run, uint64_t step)
 {
-    const uint64_t most = run->unit * value_bytes(run->dtype);
-    const uint64_t fit = berthi_cut_fit(&run->cut, 0, most, most) / value_bytes(run->dtype);
+    const uint64_t most = run->unit * berthi_format_element_bytes(run->dtype);
+    const uint64_t fit =
+        berthi_cut_fit(&run->cut, 0, most, most) / berthi_format_element_bytes(run->dtype);
 
     run->unit = berthi_max_u64(fit / step, 1) * step;
 }
@@ -52,7 +48,7 @@ cut_columns(berthi_load_run *run, uint64_t step)
 static bool
 can_cut(berthi_load_run *run)
 {
-    const uint64_t fit = BERTHI_SLAB_PIECE / value_bytes(run->dtype);
+    const uint64_t fit = BERTHI_SLAB_PIECE / berthi_format_element_bytes(run->dtype);
     const uint64_t step = berthi_quantizer_step(&run->quantizer);
     const uint64_t decoded = berthi_decoder_step(&run->decoder);
 
@@ -69,7 +65,7 @@ can_cut(berthi_load_run *run)
         return true;
     run->unit = decoded;
     return (decoded % step == 0 || decoded == run->elements) &&
-           decoded <= VALUES_MAX / value_bytes(run->dtype);
+           decoded <= VALUES_MAX / berthi_format_element_bytes(run->dtype);
 }
 
 static berth_status
@@ -132,7 +128,7 @@ berthi_load_run_init(const berthi_load *load, berthi_load_run *run, uint64_t ber
         run->turning = (berthi_turning){
             .rows = cargo->shape[1],
             .columns = cargo->shape[0],
-            .element_bytes = (uint32_t)value_bytes(run->dtype),
+            .element_bytes = berthi_format_element_bytes(run->dtype),
         };
     can_decode =
         cargo->record != NULL
@@ -148,10 +144,10 @@ berthi_load_run_init(const berthi_load *load, berthi_load_run *run, uint64_t ber
     run->unit = berthi_min_u64(run->unit, run->elements);
     run->units_left = berthi_divide_up(run->elements, run->unit);
     run->is_direct = cargo->record == NULL && stored == run->dtype &&
-                     is_aligned(load, b->number, value_bytes(run->dtype));
+                     is_aligned(load, b->number, berthi_format_element_bytes(run->dtype));
     if (!run->is_direct)
         run->values_bytes = (run->unit + berthi_decoder_lead_max(&run->decoder)) *
-                            value_bytes(run->dtype);
+                            berthi_format_element_bytes(run->dtype);
     if (run->is_double)
         run->absmax_bytes = berthi_slab_round(run->quantizer.blocks * sizeof(float));
     run->statistics_bytes =

@@ -202,7 +202,7 @@ check_parameter(const berth_optimizer *o, const berth_parameter *given,
         return berthi_optimizer_fail(p, error, "has a device beyond those given");
     if (has_values && given->values == NULL)
         return berthi_optimizer_fail(p, error, "has no values");
-    if ((uintptr_t)given->values % berthi_value_bytes(given->dtype) != 0
+    if ((uintptr_t)given->values % berthi_format_element_bytes(given->dtype) != 0
         || (uintptr_t)given->sum % sizeof(float) != 0)
         return berthi_optimizer_fail(p, error, "is not aligned");
     return BERTH_OK;

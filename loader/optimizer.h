@@ -39,6 +39,7 @@
 #include "kernels/optimizer.h"
 #include "loader/file.h"
 #include "placement/states.h"
+#include "quant/format.h"
 
 #define BERTHI_SLOTS_MAX 16u
 #define BERTHI_NOT_ON_DISK UINT64_MAX
@@ -141,13 +142,6 @@ typedef struct berthi_step {
 } berthi_step;
 
 /* ------------------------------------------------------------------- optimizer.c */
-
-/* Bytes of one value or gradient. */
-static inline uint64_t
-berthi_value_bytes(int32_t dtype)
-{
-    return berth_dtype_bits(dtype) / 8;
-}
 
 /* Checked and copied; ARGUMENT names what is wrong. */
 berth_status berthi_optimizer_take_groups(berth_optimizer *optimizer,

@@ -9,6 +9,7 @@
 #include "kernels/digits.h"
 #include "kernels/tables.h"
 #include "loader/optimizer_file.h"
+#include "quant/format.h"
 
 #define PIECE_BYTES (UINT64_C(1) << 20)
 #define DIGITS      BERTHI_HEX32_DIGITS /* of a crc32 */
@@ -197,7 +198,7 @@ read_values(const reading *r, uint32_t state, float *values, berth_error *error)
 {
     const uint32_t key = BERTHI_STATE_KEY_STATE1 + berthi_state_table(state);
     const int32_t dtype = r->file->table.entries[r->source->keys[key]].dtype;
-    const uint64_t size = berth_dtype_bits(dtype) / 8;
+    const uint64_t size = berthi_format_element_bytes(dtype);
     void *const into = dtype == BERTH_F32 ? (void *)values : r->stored;
     const berth_status status =
         read_part(r, key, berthi_state_half(state), r->parameter->states.elements * size,

@@ -73,7 +73,7 @@ measure_share(void *user, uint32_t worker, uint64_t part)
     const berthi_measure_arguments share = {
         .count = berthi_min_u64(m->arguments.count - first, SHARE_ELEMENTS),
         .gradient = (const uint8_t *)m->arguments.gradient
-                    + first * berthi_value_bytes(m->arguments.dtype),
+                    + first * berthi_format_element_bytes(m->arguments.dtype),
         .dtype = m->arguments.dtype,
         .sums = m->arguments.sums + part * SHARE_BLOCKS,
     };
@@ -108,7 +108,7 @@ measure_device(const berthi_step *step, uint32_t device,
             .arguments.measure = {
                 .count = count,
                 .gradient = (const uint8_t *)arguments->gradient
-                            + first * berthi_value_bytes(arguments->dtype),
+                            + first * berthi_format_element_bytes(arguments->dtype),
                 .dtype = arguments->dtype,
                 .sums = d->sums,
             },
@@ -186,8 +186,8 @@ add_share(void *user, uint32_t worker, uint64_t part)
     (void)worker;
     share.count = berthi_min_u64(a->arguments.count - first, SHARE_ELEMENTS);
     share.sum = (float *)a->arguments.sum + first;
-    share.gradient =
-        (const uint8_t *)a->arguments.gradient + first * berthi_value_bytes(share.dtype);
+    share.gradient = (const uint8_t *)a->arguments.gradient
+                     + first * berthi_format_element_bytes(share.dtype);
     a->operations->accumulate(&share);
 }
 

@@ -13,7 +13,7 @@ static berth_status
 bring_values(berth_optimizer *o, const berthi_trained_tensor *p, const berthi_states_page *page,
              uint8_t *buffer, const uint8_t **out, berth_error *error)
 {
-    const uint64_t size = berthi_value_bytes(p->dtype);
+    const uint64_t size = berthi_format_element_bytes(p->dtype);
     const uint8_t *const values = p->values + page->first * size;
 
     *out = values;

@@ -40,11 +40,11 @@ arguments_of(const berthi_step *step, uint64_t parameter,
     const berth_gradient gradient = berthi_step_gradient(step, parameter);
     berthi_update_arguments a = {
         .count = page->elements,
-        .parameter = p->values + page->first * berthi_value_bytes(p->dtype),
+        .parameter = p->values + page->first * berthi_format_element_bytes(p->dtype),
         .dtype = p->dtype,
         .gradient_dtype = gradient.dtype,
         .gradient = (const uint8_t *)gradient.values
-                    + page->first * berthi_value_bytes(gradient.dtype),
+                    + page->first * berthi_format_element_bytes(gradient.dtype),
     };
 
     if (p->states.has_master)
@@ -269,7 +269,7 @@ berthi_step_check(const berthi_step *step, berth_error *error)
         if (!berthi_is_number(g->dtype))
             return berthi_optimizer_fail(&o->parameters[i], error,
                                          "has a gradient that is not bf16, f16 or f32");
-        if ((uintptr_t)g->values % berthi_value_bytes(g->dtype) != 0)
+        if ((uintptr_t)g->values % berthi_format_element_bytes(g->dtype) != 0)
             return berthi_optimizer_fail(&o->parameters[i], error,
                                          "has a gradient that is not aligned");
     }

@@ -93,5 +93,5 @@ berthi_plan_measure(const berthi_plan_source *source, uint32_t number,
         tensor->bytes = 0;
     tensor->scratch = berthi_slab_scratch(&weight->storage, elements);
     if (weight->is_turned)
-        tensor->turned = elements * (berth_dtype_bits(weight->storage.dtype) / 8);
+        tensor->turned = elements * berthi_format_element_bytes(weight->storage.dtype);
 }

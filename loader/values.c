@@ -65,7 +65,7 @@ berthi_values_take(const berth_values_options *options, berthi_values *out,
                            "argument `options` has a weight that cannot be stored: %s",
                            mistake);
     (void)berthi_format_can_count(out->shape, out->rank, &out->elements);
-    if (!berthi_can_mul(out->elements, berth_dtype_bits(mine.dtype) / 8,
+    if (!berthi_can_mul(out->elements, berthi_format_element_bytes(mine.dtype),
                         &out->value_bytes)
         || out->value_bytes > MEMORY_MAX)
         return berthi_fail_argument(error, "options", "has more values than memory holds");

@@ -5,6 +5,7 @@
 #include "kernels/base.h"
 #include "loader/values.h"
 #include "quant/dequantize.h"
+#include "quant/format.h"
 #include "quant/quantize.h"
 
 #define ALIGNMENT 64u
@@ -25,7 +26,7 @@ typedef struct conversion {
 static uint32_t
 width_of(const conversion *c)
 {
-    return berth_dtype_bits(c->values.storage.dtype) / 8;
+    return berthi_format_element_bytes(c->values.storage.dtype);
 }
 
 /* Takes options, buffers and values; nothing is read or written. */

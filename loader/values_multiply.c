@@ -11,6 +11,7 @@
 #include "kernels/base.h"
 #include "kernels/number.h"
 #include "loader/values.h"
+#include "quant/format.h"
 #include "quant/quantize.h"
 
 #define ALIGNMENT 64u
@@ -64,7 +65,7 @@ check_ranges(const multiplication *m, berthi_values_range *ranges, uint32_t coun
              berth_error *error)
 {
     const berth_values_product *const product = &m->product;
-    const uint32_t width = berth_dtype_bits(product->dtype) / 8;
+    const uint32_t width = berthi_format_element_bytes(product->dtype);
     const uint64_t each = (uint64_t)width * product->count;
 
     /* No overflow: rows and columns are far below what berthi_values_take() allows. */

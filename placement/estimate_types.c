@@ -114,7 +114,7 @@ berthi_dtype_bytes(int32_t dtype)
     switch (dtype) {
     case BERTH_F32:
     case BERTH_BF16:
-    case BERTH_F16: return berth_dtype_bits(dtype) / 8;
+    case BERTH_F16: return berthi_format_element_bytes(dtype);
     default: return 0;
     }
 }

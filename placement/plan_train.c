@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/optimizer.h"
+#include "quant/format.h"
 
 /* ------------------------------------------------------------------------ sizes */
 
@@ -26,7 +27,7 @@ berthi_trained_states(const berth_plan_training *about, const berthi_trained *tr
 static uint64_t
 values_of(const berthi_trained *trained)
 {
-    return trained->rows * trained->columns * berth_dtype_bits(trained->dtype) / 8;
+    return trained->rows * trained->columns * berthi_format_element_bytes(trained->dtype);
 }
 
 uint64_t

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "placement/plan_train.h"
+#include "quant/format.h"
 
 /* While parameters are added up. */
 typedef struct summing {
@@ -68,7 +69,7 @@ add_parameter(summing *s, const berthi_trained *trained)
     tier->gradients += gradient;
     tier->update_bytes += gradient
                           + 2 * trained->rows * trained->columns
-                                * berth_dtype_bits(trained->dtype) / 8;
+                                * berthi_format_element_bytes(trained->dtype);
     add_states(s, trained, device);
 }
 

@@ -19,12 +19,6 @@
 
 #define MAP2_BYTES 1024u
 
-static uint64_t
-element_bytes(int32_t dtype)
-{
-    return berth_dtype_bits(dtype) / 8;
-}
-
 /* ------------------------------------------------------------- initializing */
 
 /* The last two dims are a matrix, those before count matrices. */
@@ -155,7 +149,8 @@ berthi_decoder_statistics_bytes(const berthi_decoder *d)
 static bool
 is_companion(const berthi_companion *companion, int32_t dtype, uint64_t count)
 {
-    return companion->dtype == dtype && companion->size == count * element_bytes(dtype);
+    return companion->dtype == dtype
+           && companion->size == count * berthi_format_element_bytes(dtype);
 }
 
 /* Both levels -> absmax; product and sum are rounded each, to the nested dtype too. */
@@ -323,7 +318,9 @@ berthi_decoder_extent(const berthi_decoder *d, uint64_t first, uint64_t count)
         span.bytes = berthi_divide_up(first + count, 2) - span.begin;
         break;
     default:
-        size = d->encoding == BERTH_ENCODING_NATIVE ? element_bytes(d->stored_dtype) : 1;
+        size = d->encoding == BERTH_ENCODING_NATIVE
+                   ? berthi_format_element_bytes(d->stored_dtype)
+                   : 1;
         span.begin = first * size;
         span.bytes = count * size;
         break;
@@ -409,7 +406,7 @@ advance(piece *p, uint64_t count, uint64_t code_bits)
     p->first += count;
     p->count -= count;
     p->bytes += count * code_bits / 8;
-    p->values += count * element_bytes(p->dtype);
+    p->values += count * berthi_format_element_bytes(p->dtype);
 }
 
 /* What a device is asked for, done here. */
@@ -458,7 +455,7 @@ scales_at(const berthi_decoder *d, uint64_t matrix, uint64_t column)
     const uint64_t first = d->is_single_scale ? 0 : matrix * scale_count(d);
 
     return (const uint8_t *)d->scales
-           + (first + column / d->block_columns) * element_bytes(d->scale_dtype);
+           + (first + column / d->block_columns) * berthi_format_element_bytes(d->scale_dtype);
 }
 
 static berthi_source_arguments

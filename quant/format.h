@@ -27,6 +27,13 @@ int32_t berthi_format_torch_dtype(const char *name, uint64_t length);
 /* The other way round: "bfloat16"; NULL where torch has no such dtype. */
 const char *berthi_format_torch_name(int32_t dtype);
 
+/* Of those that take whole bytes; 0 for others, and for what is no dtype. */
+static inline uint32_t
+berthi_format_element_bytes(int32_t dtype)
+{
+    return berth_dtype_bits(dtype) / 8;
+}
+
 /* Product of the dims (1 for a scalar); false on overflow. */
 bool berthi_format_can_count(const uint64_t *shape, uint32_t rank,
                              uint64_t *out_elements);

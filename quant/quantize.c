@@ -172,8 +172,8 @@ void
 berthi_quantize_cast(const void *from, int32_t from_dtype, void *to, int32_t to_dtype,
                      uint64_t count)
 {
-    const uint32_t from_size = berth_dtype_bits(from_dtype) / 8;
-    const uint32_t to_size = berth_dtype_bits(to_dtype) / 8;
+    const uint32_t from_size = berthi_format_element_bytes(from_dtype);
+    const uint32_t to_size = berthi_format_element_bytes(to_dtype);
     cast_function *const cast = cast_of(from_dtype, to_dtype);
 
     if (from_dtype == to_dtype) { /* a NaN keeps its bits */

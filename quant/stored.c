@@ -46,7 +46,7 @@ refusal_4bit(const berthi_storage *storage, uint32_t rank, uint64_t elements)
     if (!is_code_dtype(storage->storage))
         return "4-bit codes cannot be stored as this dtype";
     /* A pair of codes a byte; a wider element must be full. */
-    size = berth_dtype_bits(storage->storage) / 8;
+    size = berthi_format_element_bytes(storage->storage);
     if (size > 1 && elements % (2 * size) != 0)
         return "its 4-bit codes do not fill whole elements of the storage dtype";
     return NULL;
@@ -132,7 +132,7 @@ add_vector(list *l, berthi_role role, int32_t dtype, uint64_t bytes)
     berthi_stored *const stored = add(l, role, dtype, bytes);
 
     stored->rank = 1;
-    stored->dims[0] = bytes / (berth_dtype_bits(dtype) / 8);
+    stored->dims[0] = bytes / berthi_format_element_bytes(dtype);
     return stored;
 }
 

@@ -181,12 +181,14 @@ berthi_sys_fstat(int fd, berthi_sys_stat *out)
 }
 
 int
-berthi_sys_stat_at(int folder, const char *path, bool follow, berthi_sys_stat *out)
+berthi_sys_stat_at(int folder, const char *path, berthi_sys_follow follow,
+                   berthi_sys_stat *out)
 {
     struct stat state;
 
     if (berthi_sys_is_faulty(EIO)
-        || fstatat(folder, path, &state, follow ? 0 : AT_SYMLINK_NOFOLLOW) != 0)
+        || fstatat(folder, path, &state, follow == BERTHI_SYS_FOLLOW ? 0 : AT_SYMLINK_NOFOLLOW)
+               != 0)
         return -1;
     take_stat(&state, out);
     return 0;

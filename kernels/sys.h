@@ -63,8 +63,12 @@ typedef struct berthi_sys_stat {
 } berthi_sys_stat;
 
 int berthi_sys_fstat(int fd, berthi_sys_stat *out);
-/* Follows links when `follow`. */
-int berthi_sys_stat_at(int folder, const char *path, bool follow, berthi_sys_stat *out);
+
+/* What a link stands for: itself, or what it leads to. */
+typedef enum berthi_sys_follow { BERTHI_SYS_NO_FOLLOW, BERTHI_SYS_FOLLOW } berthi_sys_follow;
+
+int berthi_sys_stat_at(int folder, const char *path, berthi_sys_follow follow,
+                       berthi_sys_stat *out);
 /* Length of the target, cut at capacity - 1, NUL added. */
 int64_t berthi_sys_readlink(int folder, const char *path, char *target, size_t capacity);
 

@@ -169,7 +169,7 @@ check_contents(const nearest *n, berth_error *error)
     const berthi_writer writer = as_writer(n);
     berthi_sys_stat state;
     const bool has_journal =
-        berthi_sys_stat_at(n->folder, BERTHI_JOURNAL_NAME, false, &state) == 0;
+        berthi_sys_stat_at(n->folder, BERTHI_JOURNAL_NAME, BERTHI_SYS_NO_FOLLOW, &state) == 0;
 
     return berthi_writer_check_contents(&writer, has_journal, error);
 }

@@ -61,7 +61,7 @@ has_file(const result *r, const char *name, uint64_t *out_bytes)
 {
     berthi_sys_stat state;
 
-    if (berthi_sys_stat_at(r->folder, name, true, &state) != 0
+    if (berthi_sys_stat_at(r->folder, name, BERTHI_SYS_FOLLOW, &state) != 0
         || state.kind != BERTHI_SYS_REGULAR)
         return false;
     *out_bytes = state.bytes;

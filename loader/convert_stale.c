@@ -117,10 +117,11 @@ check_unchanged(const sweeping *s, const old_file *old, bool *out_is_unchanged,
     berth_status status;
 
     *out_is_unchanged = false;
-    if (berthi_sys_stat_at(s->writer->folder, old->name, false, &state) != 0
+    if (berthi_sys_stat_at(s->writer->folder, old->name, BERTHI_SYS_NO_FOLLOW, &state) != 0
         || state.kind != BERTHI_SYS_REGULAR || state.bytes != old->bytes)
         return BERTH_OK;
-    status = berthi_file_open(&file, s->writer->folder, old->name, old->name, true, &ignored);
+    status = berthi_file_open(&file, s->writer->folder, old->name, old->name,
+                              BERTHI_FILE_INSIDE, &ignored);
     if (status == BERTH_OK) {
         status = digest(s, &file, &crc, &ignored);
         berthi_file_close(&file);

@@ -36,7 +36,8 @@ berthi_document_read(berth_context *context, const char *path, uint64_t limit,
     berth_status status;
 
     *out = (berthi_document){ .context = context };
-    status = berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, path, false, error);
+    status =
+        berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, path, BERTHI_FILE_ANYWHERE, error);
     if (status != BERTH_OK)
         return status;
     if (file.identity.bytes > limit)

@@ -46,7 +46,8 @@ is_object_file(const char *path)
     berthi_file file;
     uint64_t bytes;
 
-    if (berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, path, false, NULL) != BERTH_OK)
+    if (berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, path, BERTHI_FILE_ANYWHERE, NULL)
+        != BERTH_OK)
         return false;
     bytes = berthi_min_u64(file.identity.bytes, sizeof head);
     if (berthi_file_read(&file, head, bytes, 0, "looking at it", NULL) == BERTH_OK

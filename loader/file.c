@@ -22,11 +22,11 @@ check_kind(const berthi_sys_stat *state, const char *path, berth_error *error)
 }
 
 static berth_status
-fail_open(berth_error *error, int failure, bool is_inside, const char *path)
+fail_open(berth_error *error, int failure, berthi_file_links links, const char *path)
 {
     const berthi_about about = { .file = path, .system_error = failure };
 
-    if (is_inside && failure == EXDEV)
+    if (links == BERTHI_FILE_INSIDE && failure == EXDEV)
         return berthi_fail(error, BERTH_REASON_PATH, &about,
                            "a link leaves the model's directory");
     return berthi_fail_system(error, failure, path, "opening");
@@ -34,7 +34,7 @@ fail_open(berth_error *error, int failure, bool is_inside, const char *path)
 
 berth_status
 berthi_file_open(berthi_file *file, int folder, const char *relative, const char *path,
-                 bool is_inside, berth_error *error)
+                 berthi_file_links links, berth_error *error)
 {
     berth_status status;
 
@@ -44,16 +44,16 @@ berthi_file_open(berthi_file *file, int folder, const char *relative, const char
     file->name = relative;
     file->path = path;
     /* Looked at before it is opened: opening alone can start a device. */
-    if (berthi_sys_stat_at(folder, relative, true, &file->identity) != 0)
+    if (berthi_sys_stat_at(folder, relative, BERTHI_SYS_FOLLOW, &file->identity) != 0)
         return berthi_fail_system(error, errno, path, "opening");
     status = check_kind(&file->identity, path, error);
     if (status != BERTH_OK)
         return status;
 
-    file->fd = is_inside ? berthi_sys_open_beneath(folder, relative)
-                         : berthi_sys_open_read(folder, relative);
+    file->fd = links == BERTHI_FILE_INSIDE ? berthi_sys_open_beneath(folder, relative)
+                                            : berthi_sys_open_read(folder, relative);
     if (file->fd < 0)
-        return fail_open(error, errno, is_inside, path);
+        return fail_open(error, errno, links, path);
     /* What was opened is what counts: the name may point elsewhere by now. */
     if (berthi_sys_fstat(file->fd, &file->identity) != 0)
         status = berthi_fail_system(error, errno, path, "looking at the file");
@@ -167,7 +167,7 @@ is_replaced(const berthi_file *file)
     berthi_sys_stat other;
 
     return file->name != NULL
-           && berthi_sys_stat_at(file->folder, file->name, true, &other) == 0
+           && berthi_sys_stat_at(file->folder, file->name, BERTHI_SYS_FOLLOW, &other) == 0
            && (other.inode != file->identity.inode || other.device != file->identity.device);
 }
 

@@ -23,14 +23,20 @@ typedef struct berthi_file {
     berthi_sys_stat identity;
 } berthi_file;
 
+/* Where the links on the way to a file may lead. */
+typedef enum berthi_file_links {
+    BERTHI_FILE_ANYWHERE,
+    BERTHI_FILE_INSIDE /* not out of the folder that the way begins in */
+} berthi_file_links;
+
 /*
  * Opens `relative` below `folder` (or BERTHI_SYS_AT_CWD); refuses everything
- * but regular files (NOT_REGULAR). `is_inside`: no link may leave `folder`.
+ * but regular files (NOT_REGULAR), and links that lead elsewhere than `links` says.
  * `path` is what messages show. What is checked later looks for `relative` below `folder` once
  * more: they outlive the file, too. On failure the file is closed (fd -1).
  */
 berth_status berthi_file_open(berthi_file *file, int folder, const char *relative,
-                              const char *path, bool is_inside, berth_error *error);
+                              const char *path, berthi_file_links links, berth_error *error);
 /* Reads exactly `bytes`; the end before that is TRUNCATED, with its position. */
 berth_status berthi_file_read(const berthi_file *file, void *buffer, uint64_t bytes,
                               uint64_t offset, const char *what, berth_error *error);

@@ -66,7 +66,7 @@ read_ref(berthi_location *location, const char *name, const char *shown, char *t
 {
     berthi_file file;
     berth_status status = berthi_file_open(&file, location->home, name, shown,
-                                           location->is_inside, error);
+                                           location->links, error);
 
     if (status != BERTH_OK)
         return status;
@@ -181,7 +181,7 @@ has_folder(const berthi_location *location, const char *name, bool *out_has,
     berthi_sys_stat state;
 
     *out_has = false;
-    if (berthi_sys_stat_at(location->folder, name, true, &state) == 0)
+    if (berthi_sys_stat_at(location->folder, name, BERTHI_SYS_FOLLOW, &state) == 0)
         *out_has = state.kind == BERTHI_SYS_FOLDER;
     else if (errno != ENOENT)
         return berthi_fail_system(error, errno, location->folder_path,
@@ -280,7 +280,7 @@ open_path(berthi_location *location, const char *path, const char *hub_cache,
 {
     berthi_sys_stat state;
 
-    if (berthi_sys_stat_at(BERTHI_SYS_AT_CWD, path, true, &state) != 0) {
+    if (berthi_sys_stat_at(BERTHI_SYS_AT_CWD, path, BERTHI_SYS_FOLLOW, &state) != 0) {
         if (errno == ENOENT || errno == ENOTDIR)
             return open_absent(location, path, hub_cache, errno, error);
         return berthi_fail_system(error, errno, path, "opening");
@@ -336,7 +336,7 @@ open_again(berthi_location *location, const berthi_location *other, const char *
 
 /* Nothing is open, nothing is known. */
 static void
-begin(berthi_location *location, berth_context *context, bool is_inside)
+begin(berthi_location *location, berth_context *context, berthi_file_links links)
 {
     memset(location, 0, sizeof *location);
     berthi_arena_init(&location->arena, context, BERTHI_PURPOSE_OBJECT, ARENA_BYTES);
@@ -344,7 +344,7 @@ begin(berthi_location *location, berth_context *context, bool is_inside)
     location->folder = -1;
     location->home = -1;
     location->commit = "";
-    location->is_inside = is_inside;
+    location->links = links;
 }
 
 berth_status
@@ -353,7 +353,7 @@ berthi_location_init(berthi_location *location, berth_context *context, const ch
 {
     berth_status status;
 
-    begin(location, context, is_inside);
+    begin(location, context, is_inside ? BERTHI_FILE_INSIDE : BERTHI_FILE_ANYWHERE);
     location->folder_path =
         berthi_arena_text(&location->arena, path, length_without_slashes(path));
     if (location->folder_path == NULL)
@@ -372,7 +372,7 @@ berthi_location_init_again(berthi_location *location, berth_context *context,
 {
     berth_status status;
 
-    begin(location, context, other->is_inside);
+    begin(location, context, other->links);
     status = open_again(location, other, file, error);
     if (status != BERTH_OK)
         berthi_location_fini(location);

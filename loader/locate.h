@@ -26,7 +26,7 @@ typedef struct berthi_location {
     int folder;         /* descriptor; -1: none */
     const char *folder_path; /* as the caller would write it; "": the working folder */
     const char *file;   /* the one file of the folder that was named; NULL: none */
-    bool is_inside;     /* links must not leave the folder, or the repository */
+    berthi_file_links links; /* INSIDE: they must not leave the folder, or the repository */
     bool may_start;     /* a thread to read a long text with; false at first */
 
     int home;                /* descriptor of models--org--name; -1: not in a cache */

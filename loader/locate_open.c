@@ -27,7 +27,7 @@ berthi_location_has(berthi_location *location, const char *name, bool *out_has,
     const char *shown;
 
     *out_has = false;
-    if (berthi_sys_stat_at(location->folder, name, false, &state) == 0) {
+    if (berthi_sys_stat_at(location->folder, name, BERTHI_SYS_NO_FOLLOW, &state) == 0) {
         *out_has = state.kind != BERTHI_SYS_FOLDER;
         return BERTH_OK;
     }
@@ -82,7 +82,7 @@ berthi_location_unfinished(berthi_location *location, const char *name)
             break;
         memcpy(beside, name, length);
         strcpy(beside + length, suffixes[i]);
-        if (berthi_sys_stat_at(location->folder, beside, true, &state) == 0)
+        if (berthi_sys_stat_at(location->folder, beside, BERTHI_SYS_FOLLOW, &state) == 0)
             count++;
     }
     if (location->home >= 0)
@@ -112,7 +112,7 @@ berthi_location_is_listed(berthi_location *location, const char *name,
     path = berthi_path_join(&location->arena, *path == '/' ? path + 1 : path, name);
     tree = berthi_arena_format(&location->arena, "trees/%s.json", location->commit);
     if (path == NULL || tree == NULL
-        || berthi_file_open(&file, location->home, tree, tree, location->is_inside,
+        || berthi_file_open(&file, location->home, tree, tree, location->links,
                             &ignored) != BERTH_OK)
         return false;
     bytes = file.identity.bytes;
@@ -225,7 +225,7 @@ open_anywhere(const berthi_location *location, const char *name, const char *sho
 
     if (status == BERTH_OK)
         status = berthi_file_open(file, owned >= 0 ? owned : location->folder, last,
-                                  shown, false, error);
+                                  shown, BERTHI_FILE_ANYWHERE, error);
     if (owned >= 0)
         berthi_sys_close(owned);
     /* For as long as the location, unlike a descriptor that is closed and the caller's text. */
@@ -246,7 +246,7 @@ open_inside(berthi_location *location, const char *name, const char *shown,
     if (inside == NULL)
         return berthi_fail_memory(error, "a path");
     return berthi_file_open(file, location->home >= 0 ? location->home : location->folder,
-                            inside, shown, true, error);
+                            inside, shown, BERTHI_FILE_INSIDE, error);
 }
 
 berth_status
@@ -260,7 +260,7 @@ berthi_location_open(berthi_location *location, const char *name, berth_reason m
     file->fd = -1;
     if (shown == NULL)
         return berthi_fail_memory(error, "a path");
-    if (location->is_inside)
+    if (location->links == BERTHI_FILE_INSIDE)
         status = open_inside(location, name, shown, file, error);
     else
         status = open_anywhere(location, name, shown, file, error);

@@ -331,8 +331,8 @@ berthi_manifest_read(berth_context *context, berthi_manifest_place place,
     berthi_file file;
     char *text = NULL;
     uint64_t bytes;
-    berth_status status =
-        berthi_file_open(&file, place.folder, place.name, place.path, false, error);
+    berth_status status = berthi_file_open(&file, place.folder, place.name, place.path,
+                                           BERTHI_FILE_ANYWHERE, error);
 
     if (status != BERTH_OK)
         return status;

@@ -118,7 +118,8 @@ name_what_is_lost(berth_context *context, const char *path, berth_error *error)
 
     if (error == NULL || error->reason != BERTH_REASON_INCOMPLETE
         || (error->has & BERTH_HAS_EXPECTED) == 0
-        || berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, path, false, &ignored)
+        || berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, path, BERTHI_FILE_ANYWHERE,
+                            &ignored)
                != BERTH_OK)
         return;
     if (has_header(context, &file, error->expected, &header, &begin))

@@ -51,7 +51,8 @@ remove_what_the_dead_left(const berthi_target *target)
 {
     berthi_sys_stat state;
 
-    if (berthi_sys_stat_at(target->folder, BERTHI_JOURNAL_NAME, false, &state) != 0
+    if (berthi_sys_stat_at(target->folder, BERTHI_JOURNAL_NAME, BERTHI_SYS_NO_FOLLOW, &state)
+            != 0
         && errno == ENOENT)
         berthi_temporary_remove_dead(target->folder, target->name, NULL, NULL);
 }

@@ -327,7 +327,7 @@ visit(void *user, const char *name)
 
     if (name[0] == '.')
         return 0;
-    if (berthi_sys_stat_at(w->fd, name, false, &state) != 0) {
+    if (berthi_sys_stat_at(w->fd, name, BERTHI_SYS_NO_FOLLOW, &state) != 0) {
         if (errno != ENOENT)
             fail_system(w, errno, w->folder->path, "looking at its files");
     } else if (!is_good_name(w, name)) {

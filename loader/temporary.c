@@ -143,7 +143,7 @@ berthi_target_check(const berthi_target *target, berthi_sys_stat *existing,
                     bool *has_existing, berth_error *error)
 {
     *has_existing = false;
-    if (berthi_sys_stat_at(target->folder, target->name, false, existing) != 0) {
+    if (berthi_sys_stat_at(target->folder, target->name, BERTHI_SYS_NO_FOLLOW, existing) != 0) {
         if (errno == ENOENT)
             return BERTH_OK;
         return fail_system(target, "looking for an existing file", error);
@@ -224,7 +224,7 @@ remove_if_dead(void *user, const char *name)
 
     if (!berthi_temporary_is_name(name, s->final_name)
         || (s->is_kept != NULL && s->is_kept(s->user, name))
-        || berthi_sys_stat_at(s->folder, name, false, &state) != 0
+        || berthi_sys_stat_at(s->folder, name, BERTHI_SYS_NO_FOLLOW, &state) != 0
         || state.kind != BERTHI_SYS_REGULAR)
         return 0;
     fd = berthi_sys_open_read(s->folder, name);
@@ -257,7 +257,7 @@ lock_as_ours(int folder, const char *name, int fd)
     if (berthi_sys_lock(fd) != 0 && errno == EWOULDBLOCK)
         return false;
     return berthi_sys_fstat(fd, &opened) == 0
-           && berthi_sys_stat_at(folder, name, false, &named) == 0
+           && berthi_sys_stat_at(folder, name, BERTHI_SYS_NO_FOLLOW, &named) == 0
            && opened.inode == named.inode && opened.device == named.device;
 }
 

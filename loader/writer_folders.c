@@ -38,7 +38,7 @@ look_for_folders(const berthi_writer *writer, const char *name, const char *path
     while (*out_are_folders && has_next_folder(name, folder)) {
         berthi_sys_stat state;
 
-        if (berthi_sys_stat_at(writer->folder, folder, false, &state) != 0) {
+        if (berthi_sys_stat_at(writer->folder, folder, BERTHI_SYS_NO_FOLLOW, &state) != 0) {
             if (errno == ENOENT)
                 return BERTH_OK;
             return berthi_fail_system(error, errno, path, "looking at its folder");

@@ -56,7 +56,7 @@ check_still_there(const berthi_writer *writer, bool *out_is_there, berth_error *
     *out_is_there = false;
     if (berthi_sys_fstat(writer->folder, &opened) != 0)
         return berthi_fail_system(error, errno, writer->path, "looking at the folder");
-    if (berthi_sys_stat_at(BERTHI_SYS_AT_CWD, writer->path, true, &named) != 0) {
+    if (berthi_sys_stat_at(BERTHI_SYS_AT_CWD, writer->path, BERTHI_SYS_FOLLOW, &named) != 0) {
         if (errno == ENOENT)
             return BERTH_OK;
         return berthi_fail_system(error, errno, writer->path, "looking at the folder");
@@ -131,7 +131,7 @@ berthi_writer_read_text(berthi_writer *writer, const char *name, const char *pat
     uint64_t bytes;
     char *text = NULL;
     berth_status status =
-        berthi_file_open(&file, writer->folder, name, path, false, error);
+        berthi_file_open(&file, writer->folder, name, path, BERTHI_FILE_ANYWHERE, error);
 
     *out_text = NULL;
     *out_bytes = 0;
@@ -224,7 +224,7 @@ berthi_writer_has_whole(const berthi_writer *writer, const char *name, uint64_t 
     berthi_sys_stat state;
 
     *out_has = false;
-    if (berthi_sys_stat_at(writer->folder, name, false, &state) == 0)
+    if (berthi_sys_stat_at(writer->folder, name, BERTHI_SYS_NO_FOLLOW, &state) == 0)
         *out_has = state.kind == BERTHI_SYS_REGULAR && state.bytes == bytes;
     else if (errno != ENOENT && errno != ENOTDIR)
         return berthi_fail_system(error, errno, writer->path,
@@ -388,7 +388,7 @@ find_journal(const berthi_writer *writer, const char *name, bool *out_is_there,
 {
     berthi_sys_stat state;
 
-    *out_is_there = berthi_sys_stat_at(writer->folder, name, false, &state) == 0;
+    *out_is_there = berthi_sys_stat_at(writer->folder, name, BERTHI_SYS_NO_FOLLOW, &state) == 0;
     if (*out_is_there || errno == ENOENT)
         return BERTH_OK;
     return berthi_fail_system(error, errno, writer->journal_path, "looking for a journal");

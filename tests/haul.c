@@ -51,7 +51,9 @@ add_file(haul *h, uint32_t file, uint64_t size)
         h->contents[file][i] = (uint8_t)(state >> 56);
     }
     fixture_write(path, h->contents[file], size);
-    if (berthi_file_open(&h->files[file], BERTHI_SYS_AT_CWD, path, path, false, NULL) != 0)
+    if (berthi_file_open(&h->files[file], BERTHI_SYS_AT_CWD, path, path, BERTHI_FILE_ANYWHERE,
+                         NULL)
+        != 0)
         exit(70);
 }
 

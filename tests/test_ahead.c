@@ -460,7 +460,7 @@ open_shards(const char *folder, berthi_shard *shards)
     memset(shards, 0, SHARDS * sizeof *shards);
     for (int i = 0; i < SHARDS; i++)
         CHECK_EQ(berthi_file_open(&shards[i].file, BERTHI_SYS_AT_CWD, shard_path(folder, i),
-                                  shard_path(folder, i), false, NULL),
+                                  shard_path(folder, i), BERTHI_FILE_ANYWHERE, NULL),
                  BERTH_OK);
 }
 

@@ -21,14 +21,14 @@
 
 /* Opens `name` below `folder` and expects a failure; returns the error's reason. */
 static int32_t
-refused(const char *folder, const char *name, bool is_inside, berth_error *error)
+refused(const char *folder, const char *name, berthi_file_links links, berth_error *error)
 {
     const int fd = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, folder);
     berthi_file file;
     berth_status status;
 
     berthi_error_clear(error);
-    status = berthi_file_open(&file, fd, name, name, is_inside, error);
+    status = berthi_file_open(&file, fd, name, name, links, error);
     CHECK_NE(status, BERTH_OK);
     CHECK_EQ(file.fd, -1);
     CHECK_EQ(error->status, status);
@@ -47,7 +47,9 @@ test_opens_and_takes_the_identity(void)
 
     fixture_write(path, "0123456789", 10);
     T_REQUIRE(stat(path, &state) == 0);
-    T_REQUIRE(berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, "shown", false, &error) == 0);
+    T_REQUIRE(
+        berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, "shown", BERTHI_FILE_ANYWHERE, &error)
+        == 0);
     CHECK_GE(file.fd, 0);
     CHECK_STR(file.path, "shown");
     CHECK_EQ(file.identity.bytes, 10);
@@ -77,18 +79,19 @@ test_refuses_what_is_no_file(void)
     fixture_link("loop", fixture_format("%s/loop", folder));
     fixture_link("/dev/zero", fixture_format("%s/device", folder));
 
-    CHECK_EQ(refused(folder, "folder", false, &error), BERTH_REASON_NOT_REGULAR);
+    CHECK_EQ(refused(folder, "folder", BERTHI_FILE_ANYWHERE, &error), BERTH_REASON_NOT_REGULAR);
     CHECK_STR(error.file, "folder");
     CHECK_CONTAINS(error.message, "a directory");
-    CHECK_EQ(refused(folder, "fifo", false, &error), BERTH_REASON_NOT_REGULAR);
+    CHECK_EQ(refused(folder, "fifo", BERTHI_FILE_ANYWHERE, &error), BERTH_REASON_NOT_REGULAR);
     CHECK_CONTAINS(error.message, "pipe, socket or device");
-    CHECK_EQ(refused(folder, "socket", false, &error), BERTH_REASON_NOT_REGULAR);
-    CHECK_EQ(refused(folder, "device", false, &error), BERTH_REASON_NOT_REGULAR);
-    CHECK_EQ(refused(folder, "loop", false, &error), BERTH_REASON_LINK_LOOP);
+    CHECK_EQ(refused(folder, "socket", BERTHI_FILE_ANYWHERE, &error), BERTH_REASON_NOT_REGULAR);
+    CHECK_EQ(refused(folder, "device", BERTHI_FILE_ANYWHERE, &error), BERTH_REASON_NOT_REGULAR);
+    CHECK_EQ(refused(folder, "loop", BERTHI_FILE_ANYWHERE, &error), BERTH_REASON_LINK_LOOP);
     CHECK_EQ(error.system_error, ELOOP);
     CHECK_CONTAINS(error.message, "opening");
-    CHECK_EQ(refused(folder, "absent", false, &error), BERTH_REASON_NOT_FOUND);
-    CHECK_EQ(refused(folder, "fifo/below", false, &error), BERTH_REASON_NOT_FOUND);
+    CHECK_EQ(refused(folder, "absent", BERTHI_FILE_ANYWHERE, &error), BERTH_REASON_NOT_FOUND);
+    CHECK_EQ(refused(folder, "fifo/below", BERTHI_FILE_ANYWHERE, &error),
+             BERTH_REASON_NOT_FOUND);
     CHECK_EQ(error.system_error, ENOTDIR);
     close(listener);
 }
@@ -107,19 +110,21 @@ test_stays_inside(void)
     fixture_link("../outside", fixture_format("%s/leaving", inner));
     fixture_link("file", fixture_format("%s/staying", inner));
 
-    CHECK_EQ(refused(inner, "leaving", true, &error), BERTH_REASON_PATH);
+    CHECK_EQ(refused(inner, "leaving", BERTHI_FILE_INSIDE, &error), BERTH_REASON_PATH);
     CHECK_EQ(error.status, BERTH_EFORMAT);
     CHECK_EQ(error.system_error, EXDEV);
     CHECK_STR(error.file, "leaving");
-    CHECK_EQ(refused(inner, "../outside", true, &error), BERTH_REASON_PATH);
+    CHECK_EQ(refused(inner, "../outside", BERTHI_FILE_INSIDE, &error), BERTH_REASON_PATH);
     /* Another failure is not a link that leaves; 0 is the look before. */
     berthi_fault_arm(BERTHI_FAULT_SYSTEM, 1, false);
-    CHECK_EQ(berthi_file_open(&file, fd, "staying", "p", true, &error), BERTH_EIO);
+    CHECK_EQ(berthi_file_open(&file, fd, "staying", "p", BERTHI_FILE_INSIDE, &error),
+             BERTH_EIO);
     berthi_fault_disarm();
     CHECK_EQ(error.reason, BERTH_REASON_IO);
-    CHECK_EQ(berthi_file_open(&file, fd, "leaving", "", false, &error), BERTH_OK);
+    CHECK_EQ(berthi_file_open(&file, fd, "leaving", "", BERTHI_FILE_ANYWHERE, &error),
+             BERTH_OK);
     berthi_file_close(&file);
-    CHECK_EQ(berthi_file_open(&file, fd, "staying", "", true, &error), BERTH_OK);
+    CHECK_EQ(berthi_file_open(&file, fd, "staying", "", BERTHI_FILE_INSIDE, &error), BERTH_OK);
     CHECK_EQ(file.identity.bytes, 1);
     berthi_file_close(&file);
     close(fd);
@@ -134,7 +139,9 @@ test_reads_exactly(void)
     berthi_file file;
 
     fixture_write(path, "0123456789", 10);
-    T_REQUIRE(berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, "p", false, &error) == 0);
+    T_REQUIRE(
+        berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, "p", BERTHI_FILE_ANYWHERE, &error)
+        == 0);
     CHECK_EQ(berthi_file_read(&file, bytes, 4, 3, "reading", &error), BERTH_OK);
     CHECK_MEM(bytes, "3456\0", 5);
     CHECK_EQ(berthi_file_read(&file, bytes, 10, 0, "reading", &error), BERTH_OK);
@@ -182,7 +189,8 @@ test_reads_long(void)
     T_REQUIRE(written != NULL && bytes != NULL);
     fixture_payload("long", 0, written, length);
     fixture_write(path, written, length);
-    T_REQUIRE(berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, "p", false, NULL) == 0);
+    T_REQUIRE(berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, "p", BERTHI_FILE_ANYWHERE, NULL)
+              == 0);
     memset(bytes, 0, length);
     berthi_fault_disarm();
     /* an odd number of them */
@@ -229,7 +237,9 @@ test_notices_changes(void)
     berthi_file file;
 
     fixture_write(path, "0123456789", 10);
-    T_REQUIRE(berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, "p", false, &error) == 0);
+    T_REQUIRE(
+        berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, "p", BERTHI_FILE_ANYWHERE, &error)
+        == 0);
     CHECK_EQ(berthi_file_check(&file, &error), BERTH_OK);
     fixture_extend(path, 2);
     CHECK_EQ(berthi_file_check(&file, &error), BERTH_EIO);
@@ -240,7 +250,9 @@ test_notices_changes(void)
     CHECK_STR(error.file, "p");
     berthi_file_close(&file);
 
-    T_REQUIRE(berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, "p", false, &error) == 0);
+    T_REQUIRE(
+        berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, "p", BERTHI_FILE_ANYWHERE, &error)
+        == 0);
     T_REQUIRE(utimensat(AT_FDCWD, path, times, 0) == 0);
     CHECK_EQ(berthi_file_check(&file, &error), BERTH_EIO);
     CHECK_EQ(error.reason, BERTH_REASON_CHANGED);
@@ -258,7 +270,9 @@ test_compares_each_part_of_the_identity(void)
     berthi_file file;
 
     fixture_write(path, "0123456789", 10);
-    T_REQUIRE(berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, path, false, &error) == 0);
+    T_REQUIRE(
+        berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, path, BERTHI_FILE_ANYWHERE, &error)
+        == 0);
     file.identity.mtime_ns++;
     CHECK_EQ(berthi_file_check(&file, &error), BERTH_EIO);
     CHECK_CONTAINS(error.message, "written to");
@@ -296,7 +310,9 @@ test_compares_content(void)
     berthi_file file;
 
     fixture_write(path, "0123456789", 10);
-    T_REQUIRE(berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, path, false, &error) == 0);
+    T_REQUIRE(
+        berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, path, BERTHI_FILE_ANYWHERE, &error)
+        == 0);
     fixture_tick(path);
     CHECK_EQ(link(path, link_path), 0);
     CHECK_EQ(berthi_file_check(&file, &error), BERTH_EIO);
@@ -327,7 +343,8 @@ use_once(void *user, berth_context *context, berth_error *error)
     berth_status status;
 
     (void)context;
-    status = berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, path, false, error);
+    status =
+        berthi_file_open(&file, BERTHI_SYS_AT_CWD, path, path, BERTHI_FILE_ANYWHERE, error);
     CHECK_EQ(file.fd >= 0, status == BERTH_OK);
     if (status == BERTH_OK)
         status = berthi_file_read(&file, bytes, 10, 0, "reading", error);

@@ -49,7 +49,8 @@ begin(rig *r)
 
     memset(r, 0, sizeof *r);
     fixture_write(path, bytes, BYTES);
-    if (berthi_file_open(&r->file, BERTHI_SYS_AT_CWD, path, path, false, NULL) != BERTH_OK)
+    if (berthi_file_open(&r->file, BERTHI_SYS_AT_CWD, path, path, BERTHI_FILE_ANYWHERE, NULL)
+        != BERTH_OK)
         exit(70);
     free(bytes);
     warm(path);

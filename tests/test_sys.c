@@ -181,7 +181,7 @@ test_open_does_not_hang(void)
     CHECK_EQ(berthi_sys_fstat(fd, &stat), 0);
     CHECK_EQ(stat.kind, BERTHI_SYS_OTHER);
     berthi_sys_close(fd);
-    CHECK_EQ(berthi_sys_stat_at(CWD, fifo, true, &stat), 0);
+    CHECK_EQ(berthi_sys_stat_at(CWD, fifo, BERTHI_SYS_FOLLOW, &stat), 0);
     CHECK_EQ(stat.kind, BERTHI_SYS_OTHER);
 }
 
@@ -405,15 +405,15 @@ test_stat(void)
     CHECK_EQ(one.mode, truth.st_mode & 07777);
     CHECK_EQ(one.user, truth.st_uid);
     CHECK_EQ(one.group, truth.st_gid);
-    CHECK_EQ(berthi_sys_stat_at(CWD, path_in(folder, "l"), true, &two), 0);
+    CHECK_EQ(berthi_sys_stat_at(CWD, path_in(folder, "l"), BERTHI_SYS_FOLLOW, &two), 0);
     CHECK_EQ(two.kind, BERTHI_SYS_REGULAR);
     CHECK_EQ(two.inode, one.inode);
     CHECK_EQ(two.device, one.device);
-    CHECK_EQ(berthi_sys_stat_at(CWD, path_in(folder, "l"), false, &two), 0);
+    CHECK_EQ(berthi_sys_stat_at(CWD, path_in(folder, "l"), BERTHI_SYS_NO_FOLLOW, &two), 0);
     CHECK_EQ(two.kind, BERTHI_SYS_LINK);
-    CHECK_EQ(berthi_sys_stat_at(CWD, folder, false, &two), 0);
+    CHECK_EQ(berthi_sys_stat_at(CWD, folder, BERTHI_SYS_NO_FOLLOW, &two), 0);
     CHECK_EQ(two.kind, BERTHI_SYS_FOLDER);
-    CHECK_EQ(berthi_sys_stat_at(CWD, path_in(folder, "no"), true, &two), -1);
+    CHECK_EQ(berthi_sys_stat_at(CWD, path_in(folder, "no"), BERTHI_SYS_FOLLOW, &two), -1);
     CHECK_EQ(errno, ENOENT);
     CHECK_EQ(berthi_sys_set_mode(fd, 0600), 0);
     CHECK_EQ(berthi_sys_fstat(fd, &two), 0);
@@ -572,7 +572,7 @@ test_make_folder(void)
 
     CHECK_EQ(berthi_sys_make_folder(at, "new"), 0);
     umask(mask);
-    CHECK_EQ(berthi_sys_stat_at(at, "new", false, &stat), 0);
+    CHECK_EQ(berthi_sys_stat_at(at, "new", BERTHI_SYS_NO_FOLLOW, &stat), 0);
     CHECK_EQ(stat.kind, BERTHI_SYS_FOLDER);
     CHECK_EQ(stat.mode & 0777, 0750);
     CHECK_EQ(berthi_sys_make_folder(at, "new"), -1);
@@ -582,7 +582,7 @@ test_make_folder(void)
     CHECK_EQ(errno, ENOTEMPTY);
     CHECK_EQ(berthi_sys_unlink(at, "new/f"), 0);
     CHECK_EQ(berthi_sys_remove_folder(at, "new"), 0);
-    CHECK_EQ(berthi_sys_stat_at(at, "new", false, &stat), -1);
+    CHECK_EQ(berthi_sys_stat_at(at, "new", BERTHI_SYS_NO_FOLLOW, &stat), -1);
     berthi_sys_close(at);
 }
 
@@ -1035,7 +1035,7 @@ test_every_call_can_fail(void)
     FAILS(berthi_sys_open_beneath(at, "f"), EIO);
     FAILS(berthi_sys_create(at, "g"), EIO);
     FAILS(berthi_sys_fstat(fd, &stat), EIO);
-    FAILS(berthi_sys_stat_at(at, "f", true, &stat), EIO);
+    FAILS(berthi_sys_stat_at(at, "f", BERTHI_SYS_FOLLOW, &stat), EIO);
     FAILS(berthi_sys_readlink(at, "f", text, sizeof text), EIO);
     FAILS(berthi_sys_path_of(fd, text, sizeof text), EIO);
     FAILS(berthi_sys_direct_alignment(fd, &number, &other), EIO);

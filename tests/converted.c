@@ -6,7 +6,6 @@
 
 #include <dirent.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -166,20 +165,6 @@ converted_run(converted *c, const char *path)
 
 /* ------------------------------------------------------------------ comparing */
 
-static bool
-is_same_file(const char *a, const char *b)
-{
-    size_t a_bytes;
-    size_t b_bytes;
-    char *const a_text = fixture_read(a, &a_bytes);
-    char *const b_text = fixture_read(b, &b_bytes);
-    const bool is_same = a_bytes == b_bytes && memcmp(a_text, b_text, a_bytes) == 0;
-
-    free(a_text);
-    free(b_text);
-    return is_same;
-}
-
 uint32_t
 converted_count_files(const char *folder)
 {
@@ -214,7 +199,7 @@ converted_is_same(const char *folder, const char *other)
             continue;
         snprintf(a, sizeof a, "%s/%s", folder, entry->d_name);
         snprintf(b, sizeof b, "%s/%s", other, entry->d_name);
-        is_same = CHECK_EQ(stat(b, &state), 0) && CHECK(is_same_file(a, b));
+        is_same = CHECK_EQ(stat(b, &state), 0) && CHECK(fixture_is_same_file(a, b));
         if (!is_same)
             T_NOTE("%s is another", entry->d_name);
     }
@@ -240,7 +225,7 @@ holds(const char *folder, const char *model)
             continue;
         snprintf(a, sizeof a, "%s/%s", model, entry->d_name);
         snprintf(b, sizeof b, "%s/%s", folder, entry->d_name);
-        is_there = access(b, R_OK) == 0 && is_same_file(a, b);
+        is_there = access(b, R_OK) == 0 && fixture_is_same_file(a, b);
     }
     if (stream != NULL)
         closedir(stream);

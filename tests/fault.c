@@ -47,7 +47,6 @@ is_last_run(berthi_fault_kind kind, uint64_t nth, bool is_persistent,
     const uint64_t step = fault_step(nth);
     const int fds = fixture_open_fds();
     const uint64_t threads = threads_at_rest();
-    berth_memory_summary memory;
     berth_context *context = NULL;
     berth_error error;
     berth_status status;
@@ -61,9 +60,7 @@ is_last_run(berthi_fault_kind kind, uint64_t nth, bool is_persistent,
     failures = berthi_fault_failures(kind);
     berthi_fault_disarm();
 
-    berth_context_memory(context, &memory);
-    CHECK_EQ(memory.current_bytes, 0);
-    CHECK_EQ(memory.allocations, memory.frees);
+    vacant_check_memory(context);
     vacant_check_tiers(context);
     CHECK_EQ(fixture_open_fds(), fds);
     berth_context_destroy(context);

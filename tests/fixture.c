@@ -237,6 +237,20 @@ fixture_read(const char *path, size_t *length)
     return text;
 }
 
+bool
+fixture_is_same_file(const char *a, const char *b)
+{
+    size_t a_bytes;
+    size_t b_bytes;
+    char *const a_text = fixture_read(a, &a_bytes);
+    char *const b_text = fixture_read(b, &b_bytes);
+    const bool is_same = a_bytes == b_bytes && memcmp(a_text, b_text, a_bytes) == 0;
+
+    free(a_text);
+    free(b_text);
+    return is_same;
+}
+
 void
 fixture_link(const char *target, const char *path)
 {

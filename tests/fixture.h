@@ -43,6 +43,8 @@ void fixture_write(const char *path, const void *bytes, size_t length);
 void fixture_text(const char *path, const char *text);
 /* The whole file, with a NUL behind it; free() it. `length` may be NULL. */
 void *fixture_read(const char *path, size_t *length);
+/* They hold the same bytes. */
+bool fixture_is_same_file(const char *a, const char *b);
 uint64_t fixture_size(const char *path);
 /* The path of the only file of a folder whose name has `mark`, a regular expression. */
 const char *fixture_find(const char *folder, const char *mark);

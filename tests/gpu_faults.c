@@ -5,6 +5,7 @@
 #include "kernels/base.h"
 #include "tests/fake_gemm.h"
 #include "tests/t.h"
+#include "tests/vacant.h"
 
 typedef struct fault {
     int code;
@@ -62,7 +63,6 @@ count_end(berth_status status, const berth_error *error, uint64_t runs, gpu_tall
 static bool
 has_injected(const gpu_faults *faults, uint64_t nth, const fault *f, gpu_tally *count)
 {
-    berth_memory_summary memory;
     berth_context *context;
     uint64_t failures;
     berth_status status;
@@ -76,9 +76,7 @@ has_injected(const gpu_faults *faults, uint64_t nth, const fault *f, gpu_tally *
     gpu_faults_arm(faults->is_of_gemm, nth, f->code, f->is_persistent);
     status = faults->function(NULL, context, &error);
     failures = gpu_faults_disarm();
-    berth_context_memory(context, &memory);
-    CHECK_EQ(memory.current_bytes, 0);
-    CHECK_EQ(memory.allocations, memory.frees);
+    vacant_check_memory(context);
     berth_context_destroy(context);
     check_given_back(faults, f);
     fake_gemm_begin();

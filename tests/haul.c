@@ -15,6 +15,7 @@
 
 #include "tests/fixture.h"
 #include "tests/t.h"
+#include "tests/vacant.h"
 
 /* -------------------------------------------------------------------- files */
 
@@ -110,8 +111,6 @@ haul_reset(haul *h)
 void
 haul_end(haul *h)
 {
-    berth_memory_summary memory;
-
     for (uint32_t i = 0; i < h->file_count; i++) {
         berthi_file_close(&h->files[i]);
         fixture_remove(haul_path(h, i));
@@ -119,9 +118,7 @@ haul_end(haul *h)
         free(h->deliveries[i]);
         free(h->ordered[i]);
     }
-    berth_context_memory(h->context, &memory);
-    CHECK_EQ(memory.current_bytes, 0);
-    CHECK_EQ(memory.allocations, memory.frees);
+    vacant_check_memory(h->context);
     berth_context_destroy(h->context);
 }
 

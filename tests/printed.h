@@ -12,4 +12,13 @@ const char *printed_begin(output *out);
 /* All of it, until the test ends; `length` NULL: nobody asks. */
 const char *printed_end(output *out, const char *path, size_t *length);
 
+/* Instead of a file: what the buffer has, which begins anew; until something else is written. */
+static inline const char *
+printed_take(output *out)
+{
+    out->buffer[out->used] = '\0';
+    out->used = 0;
+    return out->buffer;
+}
+
 #endif

@@ -6,6 +6,7 @@
 
 #include "kernels/sys.h"
 #include "tests/t.h"
+#include "tests/vacant.h"
 
 bool
 rig_open(rig *r, const char *words)
@@ -45,12 +46,8 @@ rig_open_cuda(rig *r, const berthi_cuda_calls *calls, const char *words)
 void
 rig_close(rig *r)
 {
-    berth_memory_summary memory;
-
     berthi_devices_close(r->devices);
-    berth_context_memory(r->context, &memory);
-    CHECK_EQ(memory.current_bytes, 0);
-    CHECK_EQ(memory.allocations, memory.frees);
+    vacant_check_memory(r->context);
     berth_context_destroy(r->context);
 }
 

@@ -10,6 +10,7 @@
 #include "tests/fault.h"
 #include "tests/fixture.h"
 #include "tests/t.h"
+#include "tests/vacant.h"
 
 static berth_context *context;
 
@@ -262,11 +263,7 @@ test_faults(void)
 static void
 test_all_given_back(void)
 {
-    berth_memory_summary memory;
-
-    berth_context_memory(context, &memory);
-    CHECK_EQ(memory.current_bytes, 0);
-    CHECK_EQ(memory.allocations, memory.frees);
+    vacant_check_memory(context);
 }
 
 int

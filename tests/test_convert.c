@@ -21,20 +21,6 @@
 
 #define GOLDEN "../shared/golden/quant"
 
-static bool
-is_same_file(const char *a, const char *b)
-{
-    size_t a_bytes;
-    size_t b_bytes;
-    char *const a_text = fixture_read(a, &a_bytes);
-    char *const b_text = fixture_read(b, &b_bytes);
-    const bool is_same = a_bytes == b_bytes && memcmp(a_text, b_text, a_bytes) == 0;
-
-    free(a_text);
-    free(b_text);
-    return is_same;
-}
-
 /* ----------------------------------------------------- what the libraries wrote */
 
 /* The complete file that a canonical writer makes of this variant. */
@@ -182,9 +168,9 @@ check_variant(const variant *v, const uint8_t *deltas, uint64_t *changed)
         T_NOTE("%s %s: %s %s", v->model, v->name, c.error.tensor, c.error.message);
     CHECK_EQ(c.report.shards, 1);
     CHECK_GE(c.lines, 2);
-    if (!CHECK(is_same_file(fixture_format("%s/model.safetensors", folder),
+    if (!CHECK(fixture_is_same_file(fixture_format("%s/model.safetensors", folder),
                             expected))
-        || !CHECK(is_same_file(fixture_format("%s/config.json", folder),
+        || !CHECK(fixture_is_same_file(fixture_format("%s/config.json", folder),
                                fixture_format(GOLDEN "/%s/%s/config.json", v->model, v->name))))
         T_NOTE("%s %s", v->model, v->name);
 }
@@ -219,9 +205,9 @@ check_kept(const variant *v)
         T_NOTE("%s %s: %s %s", v->model, v->name, c.error.tensor, c.error.message);
     CHECK_GT(c.report.kept, 0);
     CHECK_EQ(c.report.kept, c.report.quantized);
-    if (!CHECK(is_same_file(fixture_format("%s/model.safetensors", folder),
+    if (!CHECK(fixture_is_same_file(fixture_format("%s/model.safetensors", folder),
                             fixture_format("%s/model.safetensors", golden)))
-        || !CHECK(is_same_file(fixture_format("%s/config.json", folder),
+        || !CHECK(fixture_is_same_file(fixture_format("%s/config.json", folder),
                                fixture_format("%s/config.json", golden))))
         T_NOTE("%s %s", v->model, v->name);
 }
@@ -251,9 +237,9 @@ test_canonical_shards(void)
     c.options.compute_dtype = "bfloat16";
     CHECK_EQ(converted_run(&c, GOLDEN "/llama/source"), BERTH_OK);
     CHECK_EQ(c.report.shards, 4);
-    CHECK(is_same_file(fixture_format("%s/model.safetensors.index.json", folder),
+    CHECK(fixture_is_same_file(fixture_format("%s/model.safetensors.index.json", folder),
                        fixture_format("%s/model.safetensors.index.json", golden)));
-    CHECK(is_same_file(fixture_format("%s/config.json", folder),
+    CHECK(fixture_is_same_file(fixture_format("%s/config.json", folder),
                        fixture_format("%s/config.json", golden)));
 }
 

@@ -7,6 +7,7 @@
 
 #include "tests/models.h"
 #include "tests/t.h"
+#include "tests/vacant.h"
 
 static berth_context *context;
 
@@ -205,11 +206,7 @@ test_large(void)
 static void
 test_all_given_back(void)
 {
-    berth_memory_summary memory;
-
-    berth_context_memory(context, &memory);
-    CHECK_EQ(memory.current_bytes, 0);
-    CHECK_EQ(memory.allocations, memory.frees);
+    vacant_check_memory(context);
 }
 
 int

@@ -12,6 +12,7 @@
 #include "tests/rig.h"
 #include "tests/simt.h"
 #include "tests/t.h"
+#include "tests/vacant.h"
 
 #define MIB (UINT64_C(1) << 20)
 /*
@@ -749,7 +750,6 @@ static bool
 has_injected(const start *its, uint64_t nth, int code, bool is_persistent, bool is_half,
              tally *count)
 {
-    berth_memory_summary memory;
     berth_context *context;
     uint64_t failures;
     berth_status status;
@@ -766,9 +766,7 @@ has_injected(const start *its, uint64_t nth, int code, bool is_persistent, bool 
     status = run_scene((void *)(uintptr_t)its, context, &error);
     failures = fake_cuda_failures();
     fake_cuda_disarm();
-    berth_context_memory(context, &memory);
-    CHECK_EQ(memory.current_bytes, 0);
-    CHECK_EQ(memory.allocations, memory.frees);
+    vacant_check_memory(context);
     berth_context_destroy(context);
     check_books();
     /* A runtime that never lets it be set again cannot be helped. */

@@ -3,24 +3,12 @@
 #include <string.h>
 
 #include "kernels/crc32.h"
+#include "tests/bitwise.h"
 #include "tests/t.h"
 
 enum { POOL = 5000 };
 
 static uint8_t pool[POOL];
-
-/* The definition: one bit after the other. */
-static uint32_t
-bitwise(uint32_t crc, const uint8_t *bytes, size_t size)
-{
-    crc = ~crc;
-    for (size_t i = 0; i < size; i++) {
-        crc ^= bytes[i];
-        for (int bit = 0; bit < 8; bit++)
-            crc = (crc >> 1) ^ ((crc & 1u) != 0 ? 0xEDB88320u : 0);
-    }
-    return ~crc;
-}
 
 static void
 fill_pool(void)
@@ -49,9 +37,9 @@ test_folded_stretches(void)
         rest[BERTHI_CRC32_REST] = 0xA5;
         folded = berthi_crc32_fold(start, from, size, rest);
         CHECK_EQ(folded, size / 256 * 256);
-        CHECK_EQ(bitwise(bitwise(UINT32_MAX, rest, BERTHI_CRC32_REST), from + folded,
-                         size - folded),
-                 bitwise(start, from, size));
+        CHECK_EQ(bitwise_crc32(bitwise_crc32(UINT32_MAX, rest, BERTHI_CRC32_REST), from + folded,
+                               size - folded),
+                 bitwise_crc32(start, from, size));
         CHECK_EQ(rest[BERTHI_CRC32_REST], 0xA5);
     }
 }
@@ -69,7 +57,8 @@ test_every_bit_counts(void)
         memset(bytes, 0, sizeof bytes);
         bytes[bit / 8] = (uint8_t)(1u << bit % 8);
         CHECK_EQ(berthi_crc32_fold(0, bytes, sizeof bytes, rest), sizeof bytes);
-        CHECK_EQ(bitwise(UINT32_MAX, rest, sizeof rest), bitwise(0, bytes, sizeof bytes));
+        CHECK_EQ(bitwise_crc32(UINT32_MAX, rest, sizeof rest),
+                 bitwise_crc32(0, bytes, sizeof bytes));
     }
 }
 

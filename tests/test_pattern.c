@@ -11,6 +11,7 @@
 #include "quant/glob.h"
 #include "tests/fault.h"
 #include "tests/t.h"
+#include "tests/vacant.h"
 
 static berth_context *context;
 
@@ -290,11 +291,7 @@ test_eras(void)
 static void
 test_all_given_back(void)
 {
-    berth_memory_summary memory;
-
-    berth_context_memory(context, &memory);
-    CHECK_EQ(memory.current_bytes, 0);
-    CHECK_EQ(memory.allocations, memory.frees);
+    vacant_check_memory(context);
 }
 
 int

@@ -7,6 +7,7 @@
 
 #include "tests/fault.h"
 #include "tests/t.h"
+#include "tests/vacant.h"
 
 static berth_context *context;
 
@@ -204,11 +205,7 @@ test_returns(void)
 static void
 test_all_given_back(void)
 {
-    berth_memory_summary memory;
-
-    berth_context_memory(context, &memory);
-    CHECK_EQ(memory.current_bytes, 0);
-    CHECK_EQ(memory.allocations, memory.frees);
+    vacant_check_memory(context);
 }
 
 /* Rules beyond the first block of memory. */

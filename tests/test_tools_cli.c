@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_tools_cli.c - command lines parsed by a table that has an option of each kind. */
-#define _POSIX_C_SOURCE 200809L
-
 #include "tools/cli.h"
 
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "tests/caught.h"
 #include "tests/fixture.h"
 #include "tests/t.h"
 #include "tools/help.h"
@@ -53,47 +49,6 @@ static const cli_command command = {
     .example_count = 1,
 };
 
-/* Pairs of names and values, ending in NULL. */
-static const char *const *variables;
-
-static const char *
-environment(const char *name)
-{
-    for (size_t n = 0; variables != NULL && variables[n] != NULL; n += 2)
-        if (strcmp(variables[n], name) == 0)
-            return variables[n + 1];
-    return NULL;
-}
-
-/* ------------------------------------------------------------- standard error */
-
-static int saved;
-static const char *path;
-
-static void
-catch_errors(void)
-{
-    int fd;
-
-    path = fixture_format("%s/stderr", fixture_folder());
-    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    saved = dup(STDERR_FILENO);
-    dup2(fd, STDERR_FILENO);
-    close(fd);
-}
-
-static const char *
-caught(void)
-{
-    char *const bytes = fixture_read(path, NULL);
-    const char *const text = fixture_format("%s", bytes);
-
-    free(bytes);
-    dup2(saved, STDERR_FILENO);
-    close(saved);
-    return text;
-}
-
 /* --------------------------------------------------------------------- parsing */
 
 #define MOST_WORDS 80
@@ -109,7 +64,7 @@ parse_words(const char *const *words)
 
     for (; words[count] != NULL; count++)
         argv[count] = (char *)(uintptr_t)words[count];
-    return cli_parse(&command, environment, count, argv, &a, &call);
+    return cli_parse(&command, caught_environment, count, argv, &a, &call);
 }
 
 #define PARSE(...) parse_words((const char *const[]){ __VA_ARGS__, NULL })
@@ -122,9 +77,9 @@ refused(const char *const *words)
     const char *text;
     char *end;
 
-    catch_errors();
+    caught_begin();
     CHECK_EQ(parse_words(words), BERTH_EINVAL);
-    text = caught();
+    text = caught_end();
     end = strstr(text, hint);
     CHECK_EQ(strncmp(text, "berth try: ", 11), 0);
     if (CHECK(end != NULL && end[sizeof hint - 1] == '\0'))
@@ -137,7 +92,7 @@ refused(const char *const *words)
 static void
 test_values(void)
 {
-    variables = NULL;
+    caught_variables = NULL;
     CHECK_EQ(PARSE("in", "-fcc", "--text", "x", "--optional=y", "-n4", "--size", "2KiB", "-l",
                    "p", "--list=q", "--choice", "three", "out", "-t", "z", "-c"),
              BERTH_OK);
@@ -161,7 +116,7 @@ test_values(void)
 static void
 test_defaults(void)
 {
-    variables = NULL;
+    caught_variables = NULL;
     CHECK_EQ(PARSE("in", "out"), BERTH_OK);
     CHECK(!a.flag && a.text == NULL && a.optional == NULL);
     CHECK_EQ(a.counter, 0);
@@ -184,7 +139,7 @@ test_environment(void)
     static const char *const empty[] = { "TRY_TEXT", "", "TRY_NUMBER", "", NULL };
     static const char *const wrong[] = { "TRY_NUMBER", "x", NULL };
 
-    variables = some;
+    caught_variables = some;
     CHECK_EQ(PARSE("in", "out"), BERTH_OK);
     CHECK_STR(a.text, "t");
     CHECK_EQ(a.number, 7);
@@ -194,17 +149,17 @@ test_environment(void)
     CHECK_EQ(PARSE("in", "out", "-n", "8"), BERTH_OK);
     CHECK_EQ(a.number, 8);
     CHECK_STR(*cli_origin(&call, "number"), CLI_GIVEN);
-    variables = empty;
+    caught_variables = empty;
     CHECK_EQ(PARSE("in", "out"), BERTH_OK);
     CHECK(a.text == NULL && *cli_origin(&call, "text") == NULL);
-    variables = wrong;
+    caught_variables = wrong;
     CHECK_STR(REFUSED("in", "out"), "TRY_NUMBER: `x` is not a number from 1 to 999999999");
 }
 
 static void
 test_operands(void)
 {
-    variables = NULL;
+    caught_variables = NULL;
     CHECK_EQ(PARSE("-", "--", "-f"), BERTH_OK);
     CHECK_STR(a.common.operands[0], "-");
     CHECK_STR(a.common.operands[1], "-f");
@@ -222,7 +177,7 @@ test_operands(void)
 static void
 test_refusals(void)
 {
-    variables = NULL;
+    caught_variables = NULL;
     CHECK_STR(REFUSED("--flag=x"), "--flag takes no value");
     CHECK_STR(REFUSED("--flag="), "--flag takes no value");
     CHECK_STR(REFUSED("--text"), "--text needs a value: FILE");
@@ -257,7 +212,7 @@ test_long_lists(void)
 {
     const char *words[CLI_MAX_ITEMS + 4] = { "in", "out" };
 
-    variables = NULL;
+    caught_variables = NULL;
     for (size_t n = 0; n < CLI_MAX_ITEMS; n++)
         words[n + 2] = "-lx";
     CHECK_EQ(parse_words(words), BERTH_OK);
@@ -272,13 +227,13 @@ test_no_effect(void)
     static const char *const some[] = { "TRY_NUMBER", "7", NULL };
     const char *text;
 
-    variables = some;
+    caught_variables = some;
     CHECK_EQ(PARSE("in", "out", "-f"), BERTH_OK);
     CHECK_EQ(cli_refuse(&call, "text", "here"), BERTH_OK);
     CHECK_EQ(cli_refuse(&call, "number", "here"), BERTH_OK);
-    catch_errors();
+    caught_begin();
     CHECK_EQ(cli_refuse(&call, "flag", "here"), BERTH_EINVAL);
-    text = caught();
+    text = caught_end();
     CHECK_STR(text, "berth try: --flag has no effect here (see `berth try --help`)\n");
 }
 
@@ -291,14 +246,14 @@ check_culprit(const char *argument, const char *message, const char *expected)
     berth_error error = { .status = BERTH_EINVAL, .reason = BERTH_REASON_ARGUMENT };
     char line[256];
 
-    variables = NULL;
+    caught_variables = NULL;
     CHECK_EQ(PARSE("a", "b", "-tone=1;two=2", "-lx,yy", "-lzz"), BERTH_OK);
     snprintf(error.tensor, sizeof error.tensor, "%s", argument);
     snprintf(error.message, sizeof error.message, "%s", message);
     snprintf(line, sizeof line, "berth try: %s", expected);
-    catch_errors();
+    caught_begin();
     CHECK_EQ(cli_error(&call, &error), BERTH_EINVAL);
-    CHECK_CONTAINS(caught(), line);
+    CHECK_CONTAINS(caught_end(), line);
 }
 
 static void
@@ -325,15 +280,15 @@ test_messages(void)
     memset(error.tensor, 't', sizeof error.tensor - 1);
     memset(error.message, 'm', sizeof error.message - 1);
     error.reason = BERTH_REASON_HEADER_JSON;
-    catch_errors();
+    caught_begin();
     CHECK_EQ(cli_error(&(cli_call){ .command = &command }, &error), BERTH_EIO);
-    CHECK_CONTAINS(caught(), berth_reason_advice(error.reason));
-    catch_errors();
+    CHECK_CONTAINS(caught_end(), berth_reason_advice(error.reason));
+    caught_begin();
     CHECK_EQ(cli_failure(NULL, BERTH_ENOMEM, "no %s", "room"), BERTH_ENOMEM);
-    CHECK_STR(caught(), "berth: no room\n");
-    catch_errors();
+    CHECK_STR(caught_end(), "berth: no room\n");
+    caught_begin();
     CHECK_EQ(cli_usage_error(NULL, "bad"), BERTH_EINVAL);
-    CHECK_STR(caught(), "berth: bad (see `berth --help`)\n");
+    CHECK_STR(caught_end(), "berth: bad (see `berth --help`)\n");
 }
 
 static void
@@ -453,7 +408,7 @@ test_config(void)
 {
     static const char *const some[] = { "TRY_NUMBER", "7", NULL };
 
-    variables = some;
+    caught_variables = some;
     CHECK_EQ(PARSE("-fcc", "--optional", "--text=", "--list=a\n", "-l", "b", "--print-config"),
              BERTH_OK);
     output_init(&out, -1);
@@ -470,7 +425,7 @@ test_config(void)
                          "verbose   0         default\n"
                          "log       warning   default\n"
                          "no-color  no        default\n");
-    variables = NULL;
+    caught_variables = NULL;
     CHECK_EQ(PARSE("in", "out", "--text=x\ny"), BERTH_OK);
     output_init(&out, -1);
     help_config(&out, &plain, &call);

@@ -6,18 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/printed.h"
 #include "tests/t.h"
 
 static session s;
-
-/* What was printed since the last call; nothing is ever flushed. */
-static const char *
-printed(void)
-{
-    s.out.buffer[s.out.used] = '\0';
-    s.out.used = 0;
-    return s.out.buffer;
-}
 
 static void
 begin(unsigned columns, bool has_unicode)
@@ -77,7 +69,7 @@ test_people(void)
 
     begin(0, false);
     coverage_print(&s, &c);
-    CHECK_STR(printed(),
+    CHECK_STR(printed_take(&s.out),
               "encoding    parameters                              bytes\n"
               "native          1.05 B  ##............  13.0%    1.96 GiB  #####.........  34.8%\n"
               "nf4             6.98 B  ############|.  86.9%    3.66 GiB  #########|....  65.1%\n"
@@ -106,7 +98,7 @@ test_kept(void)
     add_kept(&c, "linear layer", 3);
     begin(0, false);
     coverage_print(&s, &c);
-    CHECK_CONTAINS(printed(),
+    CHECK_CONTAINS(printed_take(&s.out),
                    "why           becomes  tensors  parameters  share  bytes  kept\n"
                    "linear layer  nf4            7          70   100%   35 B     3\n");
     coverage_fini(&c);
@@ -120,7 +112,7 @@ test_terminal(void)
 
     begin(60, true);
     coverage_print(&s, &c);
-    CHECK_STR(printed(),
+    CHECK_STR(printed_take(&s.out),
               "encoding    parameters                    bytes\n"
               "native          1.05 B  \u258c\u2591\u2591\u2591  13.0%    1.96 GiB  "
               "\u2588\u258d\u2591\u2591  34.8%\n"
@@ -136,7 +128,7 @@ test_terminal(void)
     c = llama();
     begin(200, false);
     coverage_print(&s, &c);
-    CHECK_CONTAINS(printed(), "1.05 B  ###|....................  13.0%");
+    CHECK_CONTAINS(printed_take(&s.out), "1.05 B  ###|....................  13.0%");
     coverage_fini(&c);
 }
 
@@ -148,13 +140,13 @@ test_nothing(void)
 
     begin(0, false);
     coverage_print(&s, &c);
-    CHECK_STR(printed(), "");
+    CHECK_STR(printed_take(&s.out), "");
     json_begin(&w, &s.out, true);
     json_object_begin(&w, NULL);
     coverage_write_json(&w, &c);
     json_object_end(&w);
     json_end(&w);
-    CHECK_STR(printed(), "{\"coverage\":null}\n");
+    CHECK_STR(printed_take(&s.out), "{\"coverage\":null}\n");
     coverage_fini(&c);
 }
 
@@ -174,7 +166,7 @@ test_programs(void)
     coverage_write_json(&w, &c);
     json_object_end(&w);
     json_end(&w);
-    CHECK_STR(printed(),
+    CHECK_STR(printed_take(&s.out),
               "{\"coverage\":{\"tensors\":6,\"parameters\":90,\"quantized_parameters\":80,"
               "\"source_bytes\":180,\"stored_bytes\":120,\"encodings\":["
               "{\"encoding\":\"native\",\"tensors\":1,\"parameters\":10,"

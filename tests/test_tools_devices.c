@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "tests/printed.h"
 #include "tests/t.h"
 
 static session s;
@@ -17,15 +18,6 @@ begin(void)
     output_init(&s.out, -1);
     memset(&host, 0, sizeof host);
     gpus = (devices_gpus){ .count = 0 };
-}
-
-/* What was printed since the last call; nothing is ever flushed. */
-static const char *
-printed(void)
-{
-    s.out.buffer[s.out.used] = '\0';
-    s.out.used = 0;
-    return s.out.buffer;
 }
 
 static void
@@ -88,7 +80,7 @@ test_people(void)
 {
     fill_unknown();
     devices_print(&s, &host, &gpus);
-    CHECK_STR(printed(), "CPU       scalar in use\n"
+    CHECK_STR(printed_take(&s.out), "CPU       scalar in use\n"
                          "cores     unknown usable of unknown\n"
                          "NUMA      unknown\n"
                          "memory    unknown available of unknown\n"
@@ -100,7 +92,7 @@ test_people(void)
                          "GPU       none: this build supports no GPU\n");
     fill_known();
     devices_print(&s, &host, &gpus);
-    CHECK_STR(printed(), "CPU       a\\x0ab, avx2 in use\n"
+    CHECK_STR(printed_take(&s.out), "CPU       a\\x0ab, avx2 in use\n"
                          "cores     3 usable of 4\n"
                          "NUMA      2 nodes: 1.00 KiB, unknown\n"
                          "memory    1 B available of 2.00 KiB\n"
@@ -121,7 +113,7 @@ test_people(void)
     gpus.at[0].pcie_width = 0;
     gpus.at[0].pcie_most_generation = 0;
     devices_print(&s, &host, &gpus);
-    CHECK_CONTAINS(printed(), "\nGPU       cuda:1, B\n"
+    CHECK_CONTAINS(printed_take(&s.out), "\nGPU       cuda:1, B\n"
                               "          unknown free of 4.00 KiB, PCIe of unknown speed\n"
                               "          built with");
 }
@@ -136,18 +128,18 @@ test_links(void)
     gpus.at[0].nvlink_mb_per_s = 0;
     gpus.at[0].copy_engines = 0;
     devices_print(&s, &host, &gpus);
-    CHECK_CONTAINS(printed(), ", node 1\n          NVLink x18\n          built with");
+    CHECK_CONTAINS(printed_take(&s.out), ", node 1\n          NVLink x18\n          built with");
     gpus.at[0].nvlink_links = 0;
     gpus.at[0].copy_engines = 1;
     devices_print(&s, &host, &gpus);
-    CHECK_CONTAINS(printed(), ", node 1\n          1 copy engine\n          built with");
+    CHECK_CONTAINS(printed_take(&s.out), ", node 1\n          1 copy engine\n          built with");
     gpus.at[0].copy_engines = 0;
     gpus.at[0].c2c_mb_per_s = 447120; /* PCIe is there, too, and nothing to copy by */
     devices_print(&s, &host, &gpus);
-    CHECK_CONTAINS(printed(), "1.00 KiB free of 2.00 KiB, NVLink-C2C 447 GB/s, node 1\n"
+    CHECK_CONTAINS(printed_take(&s.out), "1.00 KiB free of 2.00 KiB, NVLink-C2C 447 GB/s, node 1\n"
                               "          built with");
     devices_write_json(&s, &host, &gpus);
-    CHECK_CONTAINS(printed(), "      \"pcie_most_width\": 16,\n"
+    CHECK_CONTAINS(printed_take(&s.out), "      \"pcie_most_width\": 16,\n"
                               "      \"nvlink_links\": null,\n"
                               "      \"nvlink_version\": null,\n"
                               "      \"nvlink_bytes_per_second\": null,\n"
@@ -166,17 +158,18 @@ test_nodes(void)
     host.numa_node_count = 1;
     host.numa_memory[0] = 5;
     devices_print(&s, &host, &gpus);
-    CHECK_CONTAINS(printed(), "\nNUMA      1 node: 5 B\nmemory");
+    CHECK_CONTAINS(printed_take(&s.out), "\nNUMA      1 node: 5 B\nmemory");
     host.numa_node_count = BERTH_MAX_NUMA_NODES + 1;
     for (size_t n = 0; n < BERTH_MAX_NUMA_NODES; n++)
         host.numa_memory[n] = 5;
     devices_print(&s, &host, &gpus);
-    for (text = strstr(printed(), " nodes"); text != NULL; text = strstr(text + 1, " 5 B"))
+    for (text = strstr(printed_take(&s.out), " nodes"); text != NULL;
+         text = strstr(text + 1, " 5 B"))
         shown++;
     CHECK_EQ(shown, 1 + BERTH_MAX_NUMA_NODES);
     devices_write_json(&s, &host, &gpus);
     shown = 0;
-    for (text = printed(); text != NULL; text = strstr(text + 1, "\"node\": "))
+    for (text = printed_take(&s.out); text != NULL; text = strstr(text + 1, "\"node\": "))
         shown++;
     CHECK_EQ(shown, 1 + BERTH_MAX_NUMA_NODES);
 }
@@ -188,7 +181,7 @@ test_programs(void)
 
     fill_unknown();
     devices_write_json(&s, &host, &gpus);
-    text = printed();
+    text = printed_take(&s.out);
     CHECK_CONTAINS(text, "\"cpu\": {\n    \"name\": \"\",\n    \"level\": \"scalar\",\n"
                          "    \"cores\": null,\n    \"cores_online\": null\n  },\n"
                          "  \"numa_nodes\": [],\n  \"memory\": {\n    \"total\": null,\n"
@@ -202,7 +195,7 @@ test_programs(void)
                          "  \"no_gpus\": \"this build supports no GPU\"\n}\n");
     fill_known();
     devices_write_json(&s, &host, &gpus);
-    text = printed();
+    text = printed_take(&s.out);
     CHECK_EQ(strncmp(text, "{\n  \"schema_version\": 1,\n  \"berth_version\": \"", 44), 0);
     CHECK_CONTAINS(text, "\"cpu\": {\n    \"name\": \"a\\nb\",\n    \"level\": \"avx2\",\n"
                          "    \"cores\": 3,\n    \"cores_online\": 4\n  },\n"

@@ -7,20 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/printed.h"
 #include "tests/t.h"
 
 static session s;
 static berth_diff_tensor tensor;
 static berth_diff_report report;
-
-/* What was printed since the last call; nothing is ever flushed. */
-static const char *
-printed(void)
-{
-    s.out.buffer[s.out.used] = '\0';
-    s.out.used = 0;
-    return s.out.buffer;
-}
 
 static void
 begin(unsigned columns)
@@ -113,7 +105,7 @@ static void
 check_line(const char *expected)
 {
     diff_print_tensor(&s, &tensor);
-    CHECK_STR(printed(), expected);
+    CHECK_STR(printed_take(&s.out), expected);
 }
 
 static void
@@ -182,7 +174,7 @@ test_sums(void)
     report.errors.histogram[24] = 100;
     report.errors.histogram[26] = 200;
     diff_print(&s, &report, &r);
-    CHECK_STR(printed(),
+    CHECK_STR(printed_take(&s.out),
               "same bytes            2 weights\n"
               "same values           1 weight\n"
               "differ                2 weights\n"
@@ -221,7 +213,7 @@ test_buckets_at_the_ends(void)
     CHECK_CONTAINS(s.out.buffer, "\n     equal  0\n   < 2^-24  #");
     CHECK_CONTAINS(s.out.buffer, "\n     2^-24  0\n");
     CHECK_CONTAINS(s.out.buffer, "\n    >= 2^5  #");
-    (void)printed();
+    (void)printed_take(&s.out);
 }
 
 static void
@@ -234,7 +226,7 @@ test_same(void)
     report.same = 7;
     report.equal = 6; /* one of them has no values that could be equal */
     diff_print(&s, &report, &r);
-    CHECK_STR(printed(), "same bytes            7 weights\n");
+    CHECK_STR(printed_take(&s.out), "same bytes            7 weights\n");
 }
 
 /* ----------------------------------------------------------------------- JSON */
@@ -255,7 +247,7 @@ as_json(bool of_tensor)
     }
     json_object_end(&w);
     json_end(&w);
-    return printed();
+    return printed_take(&s.out);
 }
 
 #define ZEROS_31 "0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, " \

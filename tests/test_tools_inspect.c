@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/printed.h"
 #include "tests/t.h"
 #include "tools/inspect.h"
 
@@ -11,15 +12,6 @@ static session s;
 static inspection i;
 static char names[4096]; /* of the tensors, which a tree borrows */
 static size_t names_length;
-
-/* What was printed since the last call; nothing is ever flushed. */
-static const char *
-printed(void)
-{
-    s.out.buffer[s.out.used] = '\0';
-    s.out.used = 0;
-    return s.out.buffer;
-}
 
 static void
 begin(unsigned columns)
@@ -77,7 +69,7 @@ view(uint32_t depth)
 
     CHECK(tree_fold(&i.tree));
     inspect_print(&s, &i, depth);
-    from = strstr(printed(), "\n\n");
+    from = strstr(printed_take(&s.out), "\n\n");
     snprintf(text, sizeof text, "%s", from != NULL ? from + 2 : "");
     to = strstr(text, "\nby dtype");
     if (to != NULL)
@@ -92,7 +84,7 @@ test_head_of_nothing(void)
 {
     begin(0);
     inspect_print_head(&s, &i);
-    CHECK_STR(printed(), "m\n"
+    CHECK_STR(printed_take(&s.out), "m\n"
                          "  architecture  not said\n"
                          "  parameters    0\n"
                          "  size          0 B\n"
@@ -122,7 +114,7 @@ test_head_of_much(void)
     i.methods[1] = (inspect_method){ "two", 1, 0, 1, 2 };
     i.methods[2] = (inspect_method){ "three", 128, 1, 0, 1000 };
     inspect_print_head(&s, &i);
-    CHECK_STR(printed(), "m\n"
+    CHECK_STR(printed_take(&s.out), "m\n"
                          "  revision      0123\\x0a\n"
                          "  architecture  A, bfloat16, embeddings tied, an adapter: not a "
                          "model by itself\n"
@@ -147,7 +139,7 @@ test_head_without_words(void)
     i.summary.shard_count = 2;
     i.summary.quant_method = "gptq";
     inspect_print_head(&s, &i);
-    CHECK_STR(printed(), "m\n"
+    CHECK_STR(printed_take(&s.out), "m\n"
                          "  architecture  b\n"
                          "  parameters    1\n"
                          "  size          1023 B, 8184.00 bits a parameter\n"
@@ -174,7 +166,7 @@ test_tree_rows(void)
                        "h                       11 B    0.1%  |\n"
                        "x    U8  [9986]     9.75 KiB   99.9%  ################################\n");
     inspect_print(&s, &i, 2);
-    CHECK_CONTAINS(printed(),
+    CHECK_CONTAINS(printed_take(&s.out),
                    "\n\na.b                                3 B   <0.1%  |\n"
                    "  c            U8  [1]             1 B   <0.1%  |\n"
                    "  d.e          U8  [2]             2 B   <0.1%  |\n"
@@ -184,7 +176,7 @@ test_tree_rows(void)
                    "x              U8  [9986]     9.75 KiB   99.9%  "
                    "################################\n\nby dtype\n");
     inspect_print(&s, &i, 99);
-    CHECK_CONTAINS(printed(),
+    CHECK_CONTAINS(printed_take(&s.out),
                    "  4.x                              2 B   <0.1%  |\n"
                    "    y          U8  [1]             1 B   <0.1%  |\n"
                    "    z          U8  [1]             1 B   <0.1%  |\n"
@@ -348,7 +340,7 @@ test_json_ranges(void)
     add("h.3", 4);
     CHECK(tree_fold(&i.tree));
     inspect_write_json(&s, &i, false);
-    text = printed();
+    text = printed_take(&s.out);
     CHECK_CONTAINS(text, "\"repeat\": 3,\n");
     CHECK_CONTAINS(text, "\"numbers\": [\n            [0, 1],\n            [3, 3]\n"
                          "          ],\n");

@@ -5,12 +5,11 @@
 #include "tools/session.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "kernels/memory.h"
+#include "tests/caught.h"
 #include "tests/fixture.h"
 #include "tests/t.h"
 
@@ -26,49 +25,6 @@ static const cli_command command = {
     CLI_OPTIONS(options, arguments),
     .settle = model_settle,
 };
-
-/* ---------------------------------------------------------------- environment */
-
-/* Pairs of names and values, ending in NULL. */
-static const char *const *variables;
-
-static const char *
-environment(const char *name)
-{
-    for (size_t n = 0; variables != NULL && variables[n] != NULL; n += 2)
-        if (strcmp(variables[n], name) == 0)
-            return variables[n + 1];
-    return NULL;
-}
-
-/* ------------------------------------------------------------- standard error */
-
-static int saved;
-static const char *path;
-
-static void
-catch_errors(void)
-{
-    int fd;
-
-    path = fixture_format("%s/stderr", fixture_folder());
-    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    saved = dup(STDERR_FILENO);
-    dup2(fd, STDERR_FILENO);
-    close(fd);
-}
-
-static const char *
-caught(void)
-{
-    char *const bytes = fixture_read(path, NULL);
-    const char *const text = fixture_format("%s", bytes);
-
-    free(bytes);
-    dup2(saved, STDERR_FILENO);
-    close(saved);
-    return text;
-}
 
 /* ----------------------------------------------------------------------- tests */
 
@@ -86,27 +42,27 @@ parse(const char *a, const char *b, const char *c)
 
     for (; count < 3 && words[count] != NULL; count++)
         argv[count] = (char *)(uintptr_t)words[count];
-    return cli_parse(&command, environment, count, argv, &parsed, &call);
+    return cli_parse(&command, caught_environment, count, argv, &parsed, &call);
 }
 
 static const char *
 logged(const char *a, const char *b, const char *c)
 {
     CHECK_EQ(parse(a, b, c), BERTH_OK);
-    session_init(&s, &call, environment);
-    catch_errors();
+    session_init(&s, &call, caught_environment);
+    caught_begin();
     CHECK_EQ(session_start(&s, STDERR_FILENO, PROGRESS_NEVER), BERTH_OK);
     berthi_log(s.context, BERTH_LOG_DEBUG, "one");
     berthi_log(s.context, BERTH_LOG_INFO, "two");
     berthi_log(s.context, BERTH_LOG_WARNING, "three");
     CHECK_EQ(session_end(&s, BERTH_OK), BERTH_OK);
-    return caught();
+    return caught_end();
 }
 
 static void
 test_log(void)
 {
-    variables = NULL;
+    caught_variables = NULL;
     CHECK_STR(logged(NULL, NULL, NULL), "berth: warning: three\n");
     CHECK_STR(logged("-v", NULL, NULL), "berth: warning: three\n");
     CHECK_STR(logged("--log", "none", NULL), "");
@@ -125,16 +81,16 @@ test_log_beside_a_bar(void)
 {
     const berth_progress now = { .phase = "read", .file = "", .total = 1 };
 
-    variables = NULL;
+    caught_variables = NULL;
     CHECK_EQ(parse(NULL, NULL, NULL), BERTH_OK);
-    session_init(&s, &call, environment);
-    catch_errors();
+    session_init(&s, &call, caught_environment);
+    caught_begin();
     CHECK_EQ(session_start(&s, STDERR_FILENO, PROGRESS_ALWAYS), BERTH_OK);
     CHECK_EQ(session_progress(&s, &now), 0);
     berthi_log(s.context, BERTH_LOG_WARNING, "line");
     CHECK_EQ(session_progress(&s, &now), 0);
     CHECK_EQ(session_end(&s, BERTH_OK), BERTH_OK);
-    CHECK_CONTAINS(caught(), "0 B/s\033[K\r\033[Kberth: warning: line\n\rread  ");
+    CHECK_CONTAINS(caught_end(), "0 B/s\033[K\r\033[Kberth: warning: line\n\rread  ");
 }
 
 /* The first error is what programs get; others change nothing of it. */
@@ -146,12 +102,12 @@ test_findings(void)
     berth_error details = { .status = BERTH_EFORMAT, .message = "0" };
     const char *text;
 
-    variables = NULL;
+    caught_variables = NULL;
     for (int is_quiet = 0; is_quiet < 2; is_quiet++) {
         CHECK_EQ(parse(NULL, NULL, NULL), BERTH_OK);
-        session_init(&s, &call, environment);
+        session_init(&s, &call, caught_environment);
         s.is_quiet = is_quiet != 0;
-        catch_errors();
+        caught_begin();
         for (uint32_t i = 0; i < 4; i++) {
             const berth_finding finding = { .severity = severities[i], .details = &details };
 
@@ -161,7 +117,7 @@ test_findings(void)
         details.message[0] = '4';
         CHECK_EQ(session_tell(&s, BERTH_OK, NULL), BERTH_OK);
         CHECK_EQ(session_tell(&s, BERTH_EFORMAT, &details), BERTH_EFORMAT);
-        text = caught();
+        text = caught_end();
         CHECK_EQ(strstr(text, "note: 0") == NULL, is_quiet != 0);
         CHECK_CONTAINS(text, "error: 1");
         CHECK_EQ(strstr(text, "warning: 2") == NULL, is_quiet != 0);
@@ -181,8 +137,8 @@ test_tell(void)
     const char *text;
 
     CHECK_EQ(parse(NULL, NULL, NULL), BERTH_OK);
-    session_init(&s, &call, environment);
-    catch_errors();
+    session_init(&s, &call, caught_environment);
+    caught_begin();
     CHECK_EQ(session_tell(&s, BERTH_EIO, &error), BERTH_EIO);
     CHECK_STR(cli_told()->message, "gone");
     CHECK_EQ(cli_usage_error(&command, "%s", "wrong"), BERTH_EINVAL);
@@ -190,7 +146,7 @@ test_tell(void)
     CHECK_EQ(cli_told()->reason, BERTH_REASON_ARGUMENT);
     CHECK_EQ(cli_failure(&command, BERTH_ENOMEM, "%s", "none"), BERTH_ENOMEM);
     CHECK_EQ(cli_told()->reason, BERTH_REASON_NO_MEMORY);
-    text = caught();
+    text = caught_end();
     CHECK_CONTAINS(text, "berth try: gone [io]");
     CHECK_CONTAINS(text, "\nberth try: wrong (see `berth try --help`)\nberth try: none\n");
 }
@@ -212,16 +168,16 @@ test_end(void)
         { 0, BERTH_EFORMAT, BERTH_EFORMAT, "" },
     };
 
-    variables = NULL;
+    caught_variables = NULL;
     CHECK_EQ(parse(NULL, NULL, NULL), BERTH_OK);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *text;
 
-        session_init(&s, &call, environment);
+        session_init(&s, &call, caught_environment);
         s.out.system_error = cases[i].system_error;
-        catch_errors();
+        caught_begin();
         CHECK_EQ(session_end(&s, cases[i].status), cases[i].expected);
-        text = caught();
+        text = caught_end();
         CHECK_EQ(strncmp(text, cases[i].words, strlen(cases[i].words)), 0);
         CHECK_EQ(text[0] == '\0', cases[i].words[0] == '\0');
     }
@@ -232,7 +188,7 @@ test_end(void)
 static void
 check_place(const char *const *pairs, const char *place, const char *origin)
 {
-    variables = pairs;
+    caught_variables = pairs;
     CHECK_EQ(parse(NULL, NULL, NULL), BERTH_OK);
     CHECK_STR(parsed.model.hub_cache, place);
     CHECK_STR(*cli_origin(&call, "hub-cache"), origin);
@@ -266,7 +222,7 @@ test_places(void)
     check_place(user, "~me/n", "HF_HUB_CACHE");
     check_place(within, "a~/n", "HF_HUB_CACHE");
     check_place(homeless, "~/n", "HF_HUB_CACHE");
-    variables = below;
+    caught_variables = below;
     CHECK_EQ(parse("--hub-cache", "~/mine", NULL), BERTH_OK);
     CHECK_STR(parsed.model.hub_cache, "~/mine");
     CHECK_STR(*cli_origin(&call, "hub-cache"), CLI_GIVEN);
@@ -286,10 +242,10 @@ test_long_places(void)
     value[MODEL_PATH_CAPACITY - 1] = 'x';
     value[MODEL_PATH_CAPACITY] = '\0';
     check_place(new, value, "HF_HUB_CACHE"); /* as it was given: the library refuses it */
-    variables = old;
-    catch_errors();
+    caught_variables = old;
+    caught_begin();
     CHECK_EQ(parse(NULL, NULL, NULL), BERTH_EINVAL);
-    CHECK_STR(caught(), "berth try: HUGGINGFACE_HUB_CACHE is too long "
+    CHECK_STR(caught_end(), "berth try: HUGGINGFACE_HUB_CACHE is too long "
                         "(see `berth try --help`)\n");
 }
 
@@ -298,7 +254,7 @@ test_open_options(void)
 {
     berth_open_options open_options;
 
-    variables = NULL;
+    caught_variables = NULL;
     berth_open_options_init(&open_options);
     CHECK_EQ(parse("--variant=fp16", "--all", "--hub-cache=x"), BERTH_OK);
     model_options_fill(&open_options, &parsed.model);

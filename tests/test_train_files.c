@@ -15,6 +15,7 @@
 #include "tests/fixture.h"
 #include "tests/t.h"
 #include "tests/trained.h"
+#include "tests/vacant.h"
 
 #define ALL UINT32_MAX
 
@@ -30,16 +31,6 @@ keep_log(void *user, int32_t level, const char *line)
     (void)user;
     (void)level;
     snprintf(log_lines + used, sizeof log_lines - used, "%s\n", line);
-}
-
-static void
-check_given_back(void)
-{
-    berth_memory_summary memory;
-
-    berth_context_memory(context, &memory);
-    CHECK_EQ(memory.current_bytes, 0);
-    CHECK_EQ(memory.allocations, memory.frees);
 }
 
 static berth_optimizer_options
@@ -156,7 +147,7 @@ check_resume(const char *words, int32_t from, int32_t to)
     CHECK_EQ(report.step, 6);
 end:
     trained_close(&t);
-    check_given_back();
+    vacant_check_memory(context);
 }
 
 static void
@@ -320,7 +311,7 @@ test_the_layout_is_the_published_one(void)
     }
     berth_checkpoint_close(file);
     trained_close(&t);
-    check_given_back();
+    vacant_check_memory(context);
 }
 
 /* ------------------------------------------------------------------- 8 bits and 32 */
@@ -390,7 +381,7 @@ check_conversion(int32_t kind, int32_t from, int32_t to)
         }
     }
     trained_close(&t);
-    check_given_back();
+    vacant_check_memory(context);
 }
 
 static void
@@ -438,7 +429,7 @@ test_f32_copies_are_made_or_left(void)
         }
     }
     trained_close(&t);
-    check_given_back();
+    vacant_check_memory(context);
 }
 
 /* ------------------------------------------------------------------ files of others */

@@ -12,21 +12,12 @@
 #include "tests/fixture.h"
 #include "tests/t.h"
 #include "tests/trained.h"
+#include "tests/vacant.h"
 
 #define ALL UINT32_MAX
 #define RANDOM_RUNS (T_IS_SANITIZED ? 100u : 1000u)
 
 static const char *folder;
-
-static void
-check_given_back(const berth_context *context)
-{
-    berth_memory_summary memory;
-
-    berth_context_memory(context, &memory);
-    CHECK_EQ(memory.current_bytes, 0);
-    CHECK_EQ(memory.allocations, memory.frees);
-}
 
 /* --------------------------------------------------------------------- every place */
 
@@ -73,7 +64,7 @@ check_place(berth_context *context, const char *words, int32_t place, uint32_t t
         trained_check(&t);
     }
     trained_close(&t);
-    check_given_back(context);
+    vacant_check_memory(context);
 }
 
 static void
@@ -174,7 +165,7 @@ check_random(berth_context *context, uint64_t seed)
         trained_check(&t);
     }
     trained_close(&t);
-    check_given_back(context);
+    vacant_check_memory(context);
 }
 
 static void

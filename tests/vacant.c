@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vacant.c - devices that nobody has left anything on; see vacant.h. */
+/* vacant.c - contexts and devices that nobody has left anything in; see vacant.h. */
 #include "tests/vacant.h"
 
 #include "kernels/device.h"
@@ -17,6 +17,16 @@ check_tier(const berth_context *context, uint32_t tier)
         CHECK_EQ(memory.slabs, 0);
         CHECK_EQ(memory.slab_bytes, 0);
     }
+}
+
+void
+vacant_check_memory(const berth_context *context)
+{
+    berth_memory_summary memory;
+
+    berth_context_memory(context, &memory);
+    CHECK_EQ(memory.current_bytes, 0);
+    CHECK_EQ(memory.allocations, memory.frees);
 }
 
 void

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vacant.h - devices on which nobody has left anything: a simulated machine is closed with
- * whatever still lies in it, so a test that wants to know asks before.
+ * vacant.h - contexts and devices in which nobody has left anything: a simulated machine is
+ * closed with whatever still lies in it, so a test that wants to know asks before.
  */
 #ifndef BERTH_TESTS_VACANT_H
 #define BERTH_TESTS_VACANT_H
@@ -22,6 +22,8 @@ void vacant_check(const berth_devices *devices);
 void vacant_check_devices(const berth_devices *devices);
 /* The same, and closes them. */
 void vacant_close(berth_devices *devices);
+/* All host memory has been given back. */
+void vacant_check_memory(const berth_context *context);
 /* Every tier holds nothing for any purpose. */
 void vacant_check_tiers(const berth_context *context);
 

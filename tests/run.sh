@@ -11,7 +11,8 @@
 #
 # Tests are independent: one program a core runs at a time. Those that wait for a clock need hardly
 # any of a core: they run beside these, one after the other, and come first when they want to run.
-# What measures how long something takes comes last, and then scripts, one after the other, alone.
+# What measures how long something takes comes last, and then shell scripts, one after the other,
+# alone.
 #
 # T_JOBS     programs at a time, default: one a core
 # T_WRAP     a command to run the programs under (valgrind -q ...)
@@ -23,10 +24,7 @@ set -u
 
 is_script() # PROGRAM
 {
-    case $1 in
-    *.sh | *.py) ;;
-    *) return 1 ;;
-    esac
+    case $1 in *.sh) ;; *) return 1 ;; esac
 }
 
 # has WORD PROGRAM: as tests/programs.sh has it

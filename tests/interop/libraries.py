@@ -48,7 +48,7 @@ from safetensors.torch import load_file  # noqa: E402
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
-torch.set_num_threads(2)
+torch.set_num_threads(1)  # others run beside
 torch.set_grad_enabled(False)
 
 ROOT = Path(__file__).resolve().parent.parent.parent

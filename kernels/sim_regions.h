@@ -18,15 +18,42 @@ add_region(berthi_sim_regions *list, const berthi_sim_region *region)
 }
 
 /* One of a request; `slot` is where the pointer stands in it. */
-static inline void
-add_argument(berthi_sim_regions *list, const berthi_request *request, size_t slot,
-             uint64_t bytes, bool is_read, bool is_written)
+static inline berthi_sim_region
+region_at(const berthi_request *request, size_t slot, uint64_t bytes)
 {
-    berthi_sim_region region = {
-        .bytes = bytes, .slot = slot, .is_read = is_read, .is_written = is_written
-    };
+    berthi_sim_region region = { .bytes = bytes, .slot = slot };
 
     memcpy(&region.memory, (const char *)request + slot, sizeof region.memory);
+    return region;
+}
+
+static inline void
+add_read(berthi_sim_regions *list, const berthi_request *request, size_t slot, uint64_t bytes)
+{
+    berthi_sim_region region = region_at(request, slot, bytes);
+
+    region.is_read = true;
+    add_region(list, &region);
+}
+
+static inline void
+add_written(berthi_sim_regions *list, const berthi_request *request, size_t slot,
+            uint64_t bytes)
+{
+    berthi_sim_region region = region_at(request, slot, bytes);
+
+    region.is_written = true;
+    add_region(list, &region);
+}
+
+/* Also what is written in parts, of which the rest stays. */
+static inline void
+add_both(berthi_sim_regions *list, const berthi_request *request, size_t slot, uint64_t bytes)
+{
+    berthi_sim_region region = region_at(request, slot, bytes);
+
+    region.is_read = true;
+    region.is_written = true;
     add_region(list, &region);
 }
 

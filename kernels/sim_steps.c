@@ -3,26 +3,6 @@
 #include "kernels/number.h"
 #include "kernels/sim_regions.h"
 
-static void
-add_read(berthi_sim_regions *list, const berthi_request *request, size_t slot, uint64_t bytes)
-{
-    add_argument(list, request, slot, bytes, true, false);
-}
-
-static void
-add_written(berthi_sim_regions *list, const berthi_request *request, size_t slot,
-            uint64_t bytes)
-{
-    add_argument(list, request, slot, bytes, false, true);
-}
-
-/* Also what is written in parts, of which the rest stays. */
-static void
-add_both(berthi_sim_regions *list, const berthi_request *request, size_t slot, uint64_t bytes)
-{
-    add_argument(list, request, slot, bytes, true, true);
-}
-
 /* ------------------------------------------------------------------- regions */
 
 static void

@@ -23,11 +23,9 @@ can_list_blocks(const berthi_request *request, berthi_sim_regions *list)
     if (a->block_size == 0
         || !berthi_can_mul(a->count, berthi_number_bytes(a->dtype), &bytes))
         return false;
-    add_argument(list, request, SLOT(encode.values), bytes, true, false);
-    add_argument(list, request, SLOT(encode.codes), a->count / 2 + a->count % 2, false,
-                 true);
-    add_argument(list, request, SLOT(encode.absmax), blocks * sizeof *a->absmax, false,
-                 true);
+    add_read(list, request, SLOT(encode.values), bytes);
+    add_written(list, request, SLOT(encode.codes), a->count / 2 + a->count % 2);
+    add_written(list, request, SLOT(encode.absmax), blocks * sizeof *a->absmax);
     return true;
 }
 
@@ -43,9 +41,9 @@ can_list_rows(const berthi_request *request, berthi_sim_regions *list)
         || !berthi_can_mul(count, berthi_number_bytes(a->dtype), &bytes)
         || !berthi_can_mul(a->rows, sizeof *a->row_maximum, &maxima))
         return false;
-    add_argument(list, request, SLOT(rows.values), bytes, true, false);
-    add_argument(list, request, SLOT(rows.codes), count, false, true);
-    add_argument(list, request, SLOT(rows.row_maximum), maxima, false, true);
+    add_read(list, request, SLOT(rows.values), bytes);
+    add_written(list, request, SLOT(rows.codes), count);
+    add_written(list, request, SLOT(rows.row_maximum), maxima);
     return true;
 }
 
@@ -58,13 +56,12 @@ can_list_offset(const berthi_request *request, berthi_sim_regions *list)
 
     if (!berthi_can_mul(a->count, sizeof *a->absmax, &bytes))
         return false;
-    add_argument(list, request, SLOT(offset.absmax), bytes, true, false);
-    add_argument(list, request, SLOT(offset.codes), a->count, false, true);
-    add_argument(list, request, SLOT(offset.absmax2), blocks * sizeof *a->absmax2, false,
-                 true);
-    add_argument(list, request, SLOT(offset.offset), sizeof *a->offset, false, true);
-    add_argument(list, request, SLOT(offset.scratch),
-                 berthi_offset_scratch(a->count) * sizeof *a->scratch, true, true);
+    add_read(list, request, SLOT(offset.absmax), bytes);
+    add_written(list, request, SLOT(offset.codes), a->count);
+    add_written(list, request, SLOT(offset.absmax2), blocks * sizeof *a->absmax2);
+    add_written(list, request, SLOT(offset.offset), sizeof *a->offset);
+    add_both(list, request, SLOT(offset.scratch),
+             berthi_offset_scratch(a->count) * sizeof *a->scratch);
     return true;
 }
 
@@ -76,14 +73,11 @@ can_list_decode(const berthi_request *request, berthi_sim_regions *list)
     const uint64_t blocks = berthi_decode_blocks_of(t);
     const bool is_double = t->absmax_codes != NULL;
 
-    add_argument(list, request, SLOT(decode.codes), t->count / 2 + t->count % 2, true, false);
-    add_argument(list, request, SLOT(decode.absmax),
-                 (is_double ? berthi_decode_absmax_blocks_of(t) : blocks) * sizeof *t->absmax,
-                 true, false);
-    add_argument(list, request, SLOT(decode.absmax_codes), is_double ? blocks : 0, true,
-                 false);
-    add_argument(list, request, SLOT(decode.values),
-                 t->count * berthi_number_bytes(t->dtype), false, true);
+    add_read(list, request, SLOT(decode.codes), t->count / 2 + t->count % 2);
+    add_read(list, request, SLOT(decode.absmax),
+             (is_double ? berthi_decode_absmax_blocks_of(t) : blocks) * sizeof *t->absmax);
+    add_read(list, request, SLOT(decode.absmax_codes), is_double ? blocks : 0);
+    add_written(list, request, SLOT(decode.values), t->count * berthi_number_bytes(t->dtype));
     return true;
 }
 
@@ -92,11 +86,11 @@ can_list_decode_rows(const berthi_request *request, berthi_sim_regions *list)
 {
     const berthi_decode_rows_task *const t = &request->arguments.decode_rows;
 
-    add_argument(list, request, SLOT(decode_rows.codes), t->count, true, false);
-    add_argument(list, request, SLOT(decode_rows.row_maximum),
-                 berthi_decode_rows_of(t) * sizeof *t->row_maximum, true, false);
-    add_argument(list, request, SLOT(decode_rows.values),
-                 t->count * berthi_number_bytes(t->dtype), false, true);
+    add_read(list, request, SLOT(decode_rows.codes), t->count);
+    add_read(list, request, SLOT(decode_rows.row_maximum),
+             berthi_decode_rows_of(t) * sizeof *t->row_maximum);
+    add_written(list, request, SLOT(decode_rows.values),
+                t->count * berthi_number_bytes(t->dtype));
     return true;
 }
 
@@ -110,20 +104,15 @@ can_list_product(const berthi_request *request, berthi_sim_regions *list)
     const bool is_double = a->absmax_codes != NULL;
     const uint64_t width = berthi_number_bytes(a->dtype);
 
-    add_argument(list, request, SLOT(multiply.codes), weights / 2 + weights % 2, true,
-                 false);
-    add_argument(list, request, SLOT(multiply.absmax),
-                 (is_double ? second : blocks) * sizeof *a->absmax, true, false);
-    add_argument(list, request, SLOT(multiply.absmax_codes), is_double ? blocks : 0, true,
-                 false);
-    add_argument(list, request, SLOT(multiply.inputs), a->count * a->columns * width, true,
-                 false);
-    add_argument(list, request, SLOT(multiply.bias),
-                 a->bias != NULL ? a->rows * width : 0, true, false);
-    add_argument(list, request, SLOT(multiply.outputs), a->count * a->rows * width, false,
-                 true);
-    add_argument(list, request, SLOT(multiply.scratch),
-                 berthi_multiply_scratch(a) * sizeof *a->scratch, true, true);
+    add_read(list, request, SLOT(multiply.codes), weights / 2 + weights % 2);
+    add_read(list, request, SLOT(multiply.absmax),
+             (is_double ? second : blocks) * sizeof *a->absmax);
+    add_read(list, request, SLOT(multiply.absmax_codes), is_double ? blocks : 0);
+    add_read(list, request, SLOT(multiply.inputs), a->count * a->columns * width);
+    add_read(list, request, SLOT(multiply.bias), a->bias != NULL ? a->rows * width : 0);
+    add_written(list, request, SLOT(multiply.outputs), a->count * a->rows * width);
+    add_both(list, request, SLOT(multiply.scratch),
+             berthi_multiply_scratch(a) * sizeof *a->scratch);
     return true;
 }
 
@@ -133,13 +122,11 @@ can_list_plain(const berthi_request *request, berthi_sim_regions *list)
     const berthi_multiply_plain_arguments *const a = &request->arguments.plain;
     const uint64_t width = berthi_number_bytes(a->dtype);
 
-    add_argument(list, request, SLOT(plain.weight),
-                 a->rows * a->columns * berthi_number_bytes(a->weight_dtype), true, false);
-    add_argument(list, request, SLOT(plain.inputs), a->count * a->columns * width, true,
-                 false);
-    add_argument(list, request, SLOT(plain.bias), a->bias != NULL ? a->rows * width : 0, true,
-                 false);
-    add_argument(list, request, SLOT(plain.outputs), a->count * a->rows * width, false, true);
+    add_read(list, request, SLOT(plain.weight),
+             a->rows * a->columns * berthi_number_bytes(a->weight_dtype));
+    add_read(list, request, SLOT(plain.inputs), a->count * a->columns * width);
+    add_read(list, request, SLOT(plain.bias), a->bias != NULL ? a->rows * width : 0);
+    add_written(list, request, SLOT(plain.outputs), a->count * a->rows * width);
     return true;
 }
 
@@ -148,10 +135,9 @@ can_list_int8(const berthi_request *request, berthi_sim_regions *list)
 {
     const berthi_multiply_int8_arguments *const a = &request->arguments.int8;
 
-    add_argument(list, request, SLOT(int8.weights), a->rows * a->columns, true, false);
-    add_argument(list, request, SLOT(int8.inputs), a->count * a->columns, true, false);
-    add_argument(list, request, SLOT(int8.sums), a->count * a->rows * sizeof *a->sums, false,
-                 true);
+    add_read(list, request, SLOT(int8.weights), a->rows * a->columns);
+    add_read(list, request, SLOT(int8.inputs), a->count * a->columns);
+    add_written(list, request, SLOT(int8.sums), a->count * a->rows * sizeof *a->sums);
     return true;
 }
 
@@ -165,14 +151,12 @@ can_add_state(const berthi_request *request, const berthi_update_state *state, s
     if (!berthi_can_mul(count, sizeof *state->values, &bytes))
         return false;
     if (state->values != NULL) {
-        add_argument(list, request, slot + offsetof(berthi_update_state, values), bytes, true,
-                     true);
+        add_both(list, request, slot + offsetof(berthi_update_state, values), bytes);
         return true;
     }
-    add_argument(list, request, slot + offsetof(berthi_update_state, codes), count, true,
-                 true);
-    add_argument(list, request, slot + offsetof(berthi_update_state, absmax),
-                 berthi_update_absmax_bytes(count), true, true);
+    add_both(list, request, slot + offsetof(berthi_update_state, codes), count);
+    add_both(list, request, slot + offsetof(berthi_update_state, absmax),
+             berthi_update_absmax_bytes(count));
     return true;
 }
 
@@ -188,19 +172,19 @@ can_list_update(const berthi_request *request, berthi_sim_regions *list)
     if (!berthi_can_mul(a->count, berthi_number_bytes(a->dtype), &bytes)
         || !berthi_can_mul(a->count, berthi_number_bytes(a->gradient_dtype), &gradient_bytes))
         return false;
-    add_argument(list, request, SLOT(update.arguments.parameter), bytes, true, true);
-    add_argument(list, request, SLOT(update.arguments.gradient), gradient_bytes, true, false);
+    add_both(list, request, SLOT(update.arguments.parameter), bytes);
+    add_read(list, request, SLOT(update.arguments.gradient), gradient_bytes);
     if (a->master != NULL) {
         if (!berthi_can_mul(a->count, sizeof *a->master, &bytes))
             return false;
-        add_argument(list, request, SLOT(update.arguments.master), bytes, true, true);
+        add_both(list, request, SLOT(update.arguments.master), bytes);
     }
     for (uint32_t k = 0; k < berthi_update_states((berthi_update_kind)u->constants.kind); k++)
         if (!can_add_state(request, &a->state[k],
                            SLOT(update.arguments.state) + k * sizeof a->state[k], a->count,
                            list))
             return false;
-    add_argument(list, request, SLOT(update.not_finite), sizeof *u->not_finite, true, true);
+    add_both(list, request, SLOT(update.not_finite), sizeof *u->not_finite);
     return true;
 }
 
@@ -213,8 +197,8 @@ can_list_measure(const berthi_request *request, berthi_sim_regions *list)
 
     if (!berthi_can_mul(a->count, berthi_number_bytes(a->dtype), &bytes))
         return false;
-    add_argument(list, request, SLOT(measure.gradient), bytes, true, false);
-    add_argument(list, request, SLOT(measure.sums), blocks * sizeof *a->sums, false, true);
+    add_read(list, request, SLOT(measure.gradient), bytes);
+    add_written(list, request, SLOT(measure.sums), blocks * sizeof *a->sums);
     return true;
 }
 
@@ -228,8 +212,8 @@ can_list_sum(const berthi_request *request, berthi_sim_regions *list)
     if (!berthi_can_mul(a->count, berthi_number_bytes(a->sum_dtype), &bytes)
         || !berthi_can_mul(a->count, berthi_number_bytes(a->dtype), &gradient_bytes))
         return false;
-    add_argument(list, request, SLOT(accumulate.sum), bytes, true, true);
-    add_argument(list, request, SLOT(accumulate.gradient), gradient_bytes, true, false);
+    add_both(list, request, SLOT(accumulate.sum), bytes);
+    add_read(list, request, SLOT(accumulate.gradient), gradient_bytes);
     return true;
 }
 
@@ -240,16 +224,14 @@ can_list_experts(const berthi_request *request, berthi_sim_regions *list)
     const berthi_experts_arguments *const a = &request->arguments.experts;
     const uint64_t width = berthi_number_bytes(a->dtype);
 
-    add_argument(list, request, SLOT(experts.experts),
-                 a->expert_count * (uint64_t)sizeof(berthi_product_expert), true, false);
-    add_argument(list, request, SLOT(experts.ranges),
-                 (a->expert_count + UINT64_C(1)) * sizeof *a->ranges, true, false);
-    add_argument(list, request, SLOT(experts.inputs), a->count * a->columns * width, true,
-                 false);
-    add_argument(list, request, SLOT(experts.outputs), a->count * a->rows * width, true,
-                 true);
-    add_argument(list, request, SLOT(experts.scratch),
-                 berthi_experts_scratch(a) * sizeof *a->scratch, true, true);
+    add_read(list, request, SLOT(experts.experts),
+             a->expert_count * (uint64_t)sizeof(berthi_product_expert));
+    add_read(list, request, SLOT(experts.ranges),
+             (a->expert_count + UINT64_C(1)) * sizeof *a->ranges);
+    add_read(list, request, SLOT(experts.inputs), a->count * a->columns * width);
+    add_both(list, request, SLOT(experts.outputs), a->count * a->rows * width);
+    add_both(list, request, SLOT(experts.scratch),
+             berthi_experts_scratch(a) * sizeof *a->scratch);
     return true;
 }
 
@@ -260,19 +242,17 @@ can_list_int8_input(const berthi_request *request, berthi_sim_regions *list)
     const berthi_int8_input_task *const t = &request->arguments.int8_input;
     const berthi_outlier_room *const room = &t->outliers;
 
-    add_argument(list, request, SLOT(int8_input.inputs),
-                 t->count * t->columns * berthi_number_bytes(t->dtype), true, false);
-    add_argument(list, request, SLOT(int8_input.codes), t->count * t->columns, false, true);
-    add_argument(list, request, SLOT(int8_input.input_maximum),
-                 t->count * sizeof *t->input_maximum, false, true);
+    add_read(list, request, SLOT(int8_input.inputs),
+             t->count * t->columns * berthi_number_bytes(t->dtype));
+    add_written(list, request, SLOT(int8_input.codes), t->count * t->columns);
+    add_written(list, request, SLOT(int8_input.input_maximum),
+                t->count * sizeof *t->input_maximum);
     if (!(t->threshold > 0.0f))
         return true;
-    add_argument(list, request, SLOT(int8_input.outliers.mask),
-                 berthi_outlier_words(t->columns) * sizeof *room->mask, true, true);
-    add_argument(list, request, SLOT(int8_input.outliers.list),
-                 room->capacity * sizeof *room->list, true, true);
-    add_argument(list, request, SLOT(int8_input.outliers.count), sizeof *room->count, true,
-                 true);
+    add_both(list, request, SLOT(int8_input.outliers.mask),
+             berthi_outlier_words(t->columns) * sizeof *room->mask);
+    add_both(list, request, SLOT(int8_input.outliers.list), room->capacity * sizeof *room->list);
+    add_both(list, request, SLOT(int8_input.outliers.count), sizeof *room->count);
     return true;
 }
 
@@ -283,27 +263,22 @@ can_list_int8_output(const berthi_request *request, berthi_sim_regions *list)
     const uint64_t width = berthi_number_bytes(t->dtype);
     const uint64_t columns = t->outliers.mask != NULL ? t->columns : 0;
 
-    add_argument(list, request, SLOT(int8_output.sums), t->count * t->rows * sizeof *t->sums,
-                 true, false);
-    add_argument(list, request, SLOT(int8_output.input_maximum),
-                 t->count * sizeof *t->input_maximum, true, false);
-    add_argument(list, request, SLOT(int8_output.weight_maximum),
-                 t->rows * sizeof *t->weight_maximum, true, false);
-    add_argument(list, request, SLOT(int8_output.bias),
-                 t->bias != NULL ? t->rows * sizeof *t->bias : 0, true, false);
-    add_argument(list, request, SLOT(int8_output.outputs), t->count * t->rows * width, false,
-                 true);
+    add_read(list, request, SLOT(int8_output.sums), t->count * t->rows * sizeof *t->sums);
+    add_read(list, request, SLOT(int8_output.input_maximum), t->count * sizeof *t->input_maximum);
+    add_read(list, request, SLOT(int8_output.weight_maximum),
+             t->rows * sizeof *t->weight_maximum);
+    add_read(list, request, SLOT(int8_output.bias),
+             t->bias != NULL ? t->rows * sizeof *t->bias : 0);
+    add_written(list, request, SLOT(int8_output.outputs), t->count * t->rows * width);
     if (t->outliers.mask == NULL)
         return true;
-    add_argument(list, request, SLOT(int8_output.outliers.mask),
-                 berthi_outlier_words(columns) * sizeof *t->outliers.mask, true, false);
-    add_argument(list, request, SLOT(int8_output.outliers.list),
-                 t->outliers.capacity * sizeof *t->outliers.list, true, false);
-    add_argument(list, request, SLOT(int8_output.outliers.count), sizeof *t->outliers.count,
-                 true, false);
-    add_argument(list, request, SLOT(int8_output.weights), t->rows * columns, true, false);
-    add_argument(list, request, SLOT(int8_output.inputs), t->count * columns * width, true,
-                 false);
+    add_read(list, request, SLOT(int8_output.outliers.mask),
+             berthi_outlier_words(columns) * sizeof *t->outliers.mask);
+    add_read(list, request, SLOT(int8_output.outliers.list),
+             t->outliers.capacity * sizeof *t->outliers.list);
+    add_read(list, request, SLOT(int8_output.outliers.count), sizeof *t->outliers.count);
+    add_read(list, request, SLOT(int8_output.weights), t->rows * columns);
+    add_read(list, request, SLOT(int8_output.inputs), t->count * columns * width);
     return true;
 }
 

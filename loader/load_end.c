@@ -3,9 +3,10 @@
  * load_end.c - a load gives back what filling needed.
  *
  * Copies that nobody could wait for may still be under way when a load has failed: they
- * read staging buffers, and write into slabs. Their streams are waited for here, as long
- * as the load waits for anything; of a device that hangs even then, streams, buffers and
- * the model stay as they are. The context looks for them (stranded.h).
+ * read staging buffers and memory of hands, and write into slabs. Their streams are waited
+ * for here, as long as the load waits for anything; of a device that hangs even then,
+ * streams, buffers, hands and the model stay as they are. The context looks for them
+ * (stranded.h).
  */
 #include "kernels/sys.h"
 #include "loader/load_job.h"
@@ -96,13 +97,12 @@ berthi_load_end(berthi_load *load)
     find_hung(load);
     for (uint32_t i = 0; i < load->run_count && load->runs != NULL; i++)
         berthi_load_run_fini(load, &load->runs[i]);
-    if (load->model != NULL)
-        berthi_load_free_hands(load);
     berthi_load_verify_fini(load);
     if (!load->is_hung) {
         close_streams(load);
         berthi_lefts_free(&load->left, load->model);
     }
+    berthi_load_free_hands(load);
     free_tables(load);
 }
 
@@ -111,6 +111,7 @@ free_load(berthi_load *load)
 {
     close_streams(load);
     berthi_lefts_free(&load->left, load->model);
+    berthi_load_free_hands(load);
     berthi_model_free(load->model);
     berthi_offload_destroy(load->offload);
     berthi_memory_free(load->context, BERTHI_PURPOSE_OBJECT, load->offload_dir,
@@ -128,6 +129,7 @@ try_end(berthi_kept *kept)
     for (uint32_t t = 0; t < load->model->tier_count; t++)
         if (!berthi_load_lane_is_over(load, t))
             return false;
+    load->is_hung = false;
     free_load(load);
     return true;
 }

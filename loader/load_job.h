@@ -5,6 +5,7 @@
  *   load.c        options, the job, the report
  *   load_units.c  berths -> units: what is read, in the order of the files
  *   load_padding.c what lies between the parts of berths
+ *   load_memory.c what of it devices copy from
  *   load_place.c  the consumer of the conveyor: bytes -> berth, on any worker
  *   load_lane.c   streams of a device; values, and what encodes them there
  *   load_run.c    the first and the last unit of a weight that is encoded
@@ -48,6 +49,13 @@
 
 #define BERTHI_NO_RUN UINT32_MAX
 
+/* Whole pages of host memory that devices may copy from; `at` NULL: none. */
+typedef struct berthi_load_memory {
+    uint8_t *at;
+    uint64_t bytes;
+    bool is_pinned; /* or else copies from it are waited for when they are asked for */
+} berthi_load_memory;
+
 /* A weight that is not copied: decoded, cast, encoded. */
 typedef struct berthi_load_run {
     uint64_t berth;
@@ -64,7 +72,7 @@ typedef struct berthi_load_run {
     uint64_t piece;             /* elements that are encoded at a time */
     uint64_t values_bytes;      /* of decoded values of a unit; 0: is_direct */
     berthi_turning turning;     /* rows 0: it is not turned */
-    uint8_t *turned;            /* all its values in their new order, while it is filled */
+    berthi_load_memory turned;  /* all its values in their new order, while it is filled */
     uint64_t turned_bytes;
     uint32_t turned_turn;       /* of those that are turned */
     uint8_t *codes;             /* where the parts of its berth lie */
@@ -142,9 +150,12 @@ typedef struct berthi_load_tier {
 typedef struct berthi_load_hand berthi_load_hand;
 struct berthi_load_hand {
     berthi_load_hand *next; /* free ones */
-    uint8_t *values;        /* decoded; NULL: nothing is */
+    berthi_load_memory own; /* none where nothing is decoded and nothing gathered */
+    uint8_t *values;        /* in it: decoded ones */
+    uint8_t *gathered;      /* in it: of columns */
+    berthi_load_memory turned; /* of a weight; none unless copies from it have failed */
+    bool is_copied;         /* devices copy from these, and nobody has waited for that */
     uint8_t *packed;        /* a piece for a file; NULL: nothing is offloaded */
-    uint8_t *gathered;      /* of columns; NULL: there are none */
     berthi_event **events;  /* of tiers; NULL where one is host memory */
     bool *is_used;          /* of tiers: something was asked for */
     berthi_copy pending;    /* not asked for yet: the next may go on behind it */
@@ -238,12 +249,25 @@ berth_status berthi_load_list(berthi_load *load, berth_error *error);
 /* Slabs are there, nothing is in them; streams are asked for it before all else. */
 berth_status berthi_load_clear_padding(berthi_load *load, berth_error *error);
 
+/* ---------------------------------------------------------------- load_memory.c */
+
+uint64_t berthi_load_pages(uint64_t bytes);
+/*
+ * Of this size, as scratch. `is_copied`: devices will copy from it, so it is pinned; refused,
+ * it is not, and that is noted. False: there is none.
+ */
+bool berthi_load_memory_take(berthi_load *load, uint64_t bytes, bool is_copied,
+                             berthi_load_memory *memory);
+/* Nothing copies from it any more. None is allowed. */
+void berthi_load_memory_give(berthi_load *load, berthi_load_memory *memory);
+
 /* ----------------------------------------------------------------- load_place.c */
 
 berth_status berthi_load_consume(void *load, const berthi_chunk *chunk,
                                  const berthi_span *spans, const uint8_t *bytes,
                                  berth_error *error);
 void berthi_load_stop(void *load);
+/* Where the load hangs, those that are copied from stay. */
 void berthi_load_free_hands(berthi_load *load);
 /* For errors about a weight. */
 berthi_about berthi_load_about(const berthi_load *load, uint64_t berth);

@@ -15,6 +15,22 @@ berthi_load_about(const berthi_load *load, uint64_t berth)
 
 /* -------------------------------------------------------------------------- hands */
 
+/* Decoded values, and behind them columns. */
+static bool
+alloc_own(berthi_load *load, berthi_load_hand *hand)
+{
+    const uint64_t values = berthi_load_pages(load->values_max);
+    const uint64_t bytes = values + load->gathered_max;
+
+    if (bytes == 0)
+        return true;
+    if (!berthi_load_memory_take(load, bytes, load->model->devices != NULL, &hand->own))
+        return false;
+    hand->values = hand->own.at;
+    hand->gathered = hand->own.at + values;
+    return true;
+}
+
 static void
 free_hand(berthi_load *load, berthi_load_hand *hand)
 {
@@ -30,22 +46,26 @@ free_hand(berthi_load *load, berthi_load_hand *hand)
                        tiers * sizeof *hand->events);
     berthi_memory_free(load->context, BERTHI_PURPOSE_SCRATCH, hand->is_used,
                        tiers * sizeof *hand->is_used);
-    berthi_memory_free_aligned(load->context, BERTHI_PURPOSE_SCRATCH, hand->values,
-                               load->values_max, BERTHI_SLAB_ALIGNMENT);
+    berthi_load_memory_give(load, &hand->own);
+    berthi_load_memory_give(load, &hand->turned);
     berthi_memory_free_aligned(load->context, BERTHI_PURPOSE_SCRATCH, hand->packed,
                                load->packed_max, BERTHI_SLAB_ALIGNMENT);
-    berthi_memory_free_aligned(load->context, BERTHI_PURPOSE_SCRATCH, hand->gathered,
-                               load->gathered_max, BERTHI_SLAB_ALIGNMENT);
     berthi_memory_free(load->context, BERTHI_PURPOSE_SCRATCH, hand, sizeof *hand);
 }
 
 void
 berthi_load_free_hands(berthi_load *load)
 {
-    while (load->hands != NULL) {
-        berthi_load_hand *const hand = load->hands;
+    berthi_load_hand **at = &load->hands;
 
-        load->hands = hand->next;
+    while (*at != NULL) {
+        berthi_load_hand *const hand = *at;
+
+        if (load->is_hung && hand->is_copied) {
+            at = &hand->next;
+            continue;
+        }
+        *at = hand->next;
         free_hand(load, hand);
     }
 }
@@ -64,14 +84,15 @@ create_events(berthi_load *load, berthi_load_hand *hand, berth_error *error)
     return status;
 }
 
-/* True when there is as much of it as any unit needs: none of 0 bytes. */
+/* True when there is as much of it as any piece needs: none of 0 bytes. */
 static bool
-alloc_scratch(const berthi_load *load, uint64_t bytes, uint8_t **out)
+alloc_packed(const berthi_load *load, berthi_load_hand *hand)
 {
-    *out = bytes == 0 ? NULL
-                      : berthi_memory_aligned(load->context, BERTHI_PURPOSE_SCRATCH, bytes,
-                                              BERTHI_SLAB_ALIGNMENT);
-    return bytes == 0 || *out != NULL;
+    if (load->packed_max == 0)
+        return true;
+    hand->packed = berthi_memory_aligned(load->context, BERTHI_PURPOSE_SCRATCH,
+                                         load->packed_max, BERTHI_SLAB_ALIGNMENT);
+    return hand->packed != NULL;
 }
 
 static berth_status
@@ -88,10 +109,8 @@ create_hand(berthi_load *load, berthi_load_hand **out, berth_error *error)
                                         tiers * sizeof *hand->events);
     hand->is_used = berthi_memory_zalloc(load->context, BERTHI_PURPOSE_SCRATCH,
                                          tiers * sizeof *hand->is_used);
-    if (!alloc_scratch(load, load->values_max, &hand->values)
-        || !alloc_scratch(load, load->packed_max, &hand->packed)
-        || !alloc_scratch(load, load->gathered_max, &hand->gathered)
-        || hand->events == NULL || hand->is_used == NULL)
+    if (!alloc_own(load, hand) || !alloc_packed(load, hand) || hand->events == NULL
+        || hand->is_used == NULL)
         status = berthi_fail_memory(error, "placing a tensor");
     else
         status = create_events(load, hand, error);
@@ -102,14 +121,21 @@ create_hand(berthi_load *load, berthi_load_hand **out, berth_error *error)
     return status;
 }
 
-/* One that is free, or a new one: never more than there are workers. */
+/*
+ * One that is free, or a new one: never more than there are workers, but where copies from
+ * some have not ended, and the load has failed.
+ */
 static berth_status
 take_hand(berthi_load *load, berthi_load_hand **out, berth_error *error)
 {
+    berthi_load_hand **at = &load->hands;
+
     pthread_mutex_lock(&load->lock);
-    *out = load->hands;
+    while (*at != NULL && (*at)->is_copied)
+        at = &(*at)->next;
+    *out = *at;
     if (*out != NULL)
-        load->hands = (*out)->next;
+        *at = (*out)->next;
     pthread_mutex_unlock(&load->lock);
     return *out != NULL ? BERTH_OK : create_hand(load, out, error);
 }
@@ -205,231 +231,7 @@ put(berthi_load *load, berthi_load_hand *hand, uint32_t tier, void *to,
     return BERTH_OK;
 }
 
-/* ----------------------------------------------------------------------- encoding */
-
-/* What an event is about. */
-static berthi_trace_of
-trace_of(const berthi_load *load, uint64_t berth)
-{
-    const berthi_berth *const b = &load->plan->berths[berth];
-
-    return (berthi_trace_of){b->number, b->layer,
-                             load->checkpoint->table.entries[b->number].shard};
-}
-
-/* Values of a run in host memory, one behind the other. */
-typedef struct stretch {
-    const uint8_t *values;
-    uint64_t first; /* of the run's */
-    uint64_t count;
-    bool is_staged; /* in a buffer of the ring, which copies may be from */
-} stretch;
-
-/* A piece of them -> codes and maxima in the berth. */
-static berth_status
-encode_piece(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *run,
-             const stretch *piece, berth_error *error)
-{
-    const berthi_quantized_part part =
-        berthi_quantizer_part(&run->quantizer, piece->first, piece->count);
-    const berthi_model_tier *const tier = &load->model->tiers[run->tier];
-    const berthi_device_table *const table = tier->device->table;
-    berthi_load_tier *const lane = &load->tiers[run->tier];
-    berthi_copy copy = {
-        .kind = BERTHI_COPY_TO_DEVICE,
-        .is_pinned = piece->is_staged && !atomic_load(&load->has_unpinned),
-        .from = piece->values,
-        .bytes = piece->count * berthi_format_element_bytes(run->dtype),
-        .layer = hand->layer,
-    };
-    berthi_request request;
-    berth_status status;
-
-    if (lane->stream == NULL) {
-        const uint64_t begin_ns = berthi_trace_begin(load->context);
-
-        berthi_quantizer_request(&run->quantizer, piece->values, piece->count,
-                                 run->codes + part.begin,
-                                 run->absmax + part.first_maximum, &request);
-        berthi_pages_expect(&lane->pages, run->codes + part.begin, part.bytes);
-        status = table->launch(tier->device, &request, NULL, error);
-        berthi_trace_end(load->context, BERTH_TRACE_ENCODE, "worker", begin_ns,
-                         copy.bytes, trace_of(load, run->berth));
-        return status;
-    }
-    pthread_mutex_lock(&lane->lock);
-    copy.to = berthi_load_values_place(load, run->tier, copy.bytes);
-    berthi_quantizer_request(&run->quantizer, copy.to, piece->count,
-                             run->codes + part.begin, run->absmax + part.first_maximum, &request);
-    status = berthi_load_values_encode(load, run->tier, &copy, &request, error);
-    pthread_mutex_unlock(&lane->lock);
-    hand->is_used[run->tier] = true;
-    return status;
-}
-
-/* The values of a unit: where they lie when they are what is wanted, else decoded. */
-static const uint8_t *
-read_values(const berthi_load_run *run, const berthi_load_unit *unit,
-            const uint8_t *bytes, berthi_load_hand *hand)
-{
-    const berthi_decoder_span span =
-        berthi_decoder_extent(&run->decoder, unit->first, unit->count);
-
-    if (run->is_direct)
-        return bytes;
-    berthi_decoder_decode(&run->decoder, unit->first, unit->count, bytes, run->dtype,
-                          hand->values);
-    return hand->values + span.lead * berthi_format_element_bytes(run->dtype);
-}
-
-/* What lies in a hand, which is used for the next unit at once: not pending. */
-static berth_status
-put_from_hand(berthi_load *load, berthi_load_hand *hand, uint32_t tier, void *to,
-              const uint8_t *bytes, uint64_t size, berth_error *error)
-{
-    const berthi_copy copy = {.kind = BERTHI_COPY_TO_DEVICE,
-                              .to = to,
-                              .from = bytes,
-                              .bytes = size,
-                              .layer = hand->layer};
-
-    if (load->tiers[tier].stream != NULL)
-        return ask_for(load, hand, tier, &copy, error);
-    copy_in_host(load, tier, to, bytes, size);
-    return BERTH_OK;
-}
-
-/* Values that stay plain numbers. */
-static berth_status
-put_values(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *run,
-           const stretch *s, berth_error *error)
-{
-    const uint64_t width = berthi_format_element_bytes(run->dtype);
-
-    return put_from_hand(load, hand, run->tier, run->codes + s->first * width, s->values,
-                         s->count * width, error);
-}
-
-/* Into the berth. */
-static berth_status
-encode_values(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *run,
-              const stretch *s, berth_error *error)
-{
-    const uint64_t width = berthi_format_element_bytes(run->dtype);
-    berth_status status = BERTH_OK;
-
-    if (run->quantizer.storage.encoding == BERTH_ENCODING_NATIVE)
-        return run->is_offloaded
-                   ? berthi_load_offload_values(load, run, s->values, s->first, s->count,
-                                                error)
-                   : put_values(load, hand, run, s, error);
-    for (uint64_t at = 0; at < s->count && status == BERTH_OK; at += run->piece) {
-        const stretch piece = { .values = s->values + at * width,
-                                .first = s->first + at,
-                                .count = berthi_min_u64(run->piece, s->count - at),
-                                .is_staged = s->is_staged };
-
-        status = run->is_offloaded
-                     ? berthi_load_offload_piece(load, hand, run, piece.values, piece.first,
-                                                 piece.count, error)
-                     : encode_piece(load, hand, run, &piece, error);
-    }
-    return status;
-}
-
-/* The bytes that a unit's values are made of, together: in the hand where they are not. */
-static const uint8_t *
-gather_values(const berthi_load_run *run, const berthi_load_unit *unit,
-              const uint8_t *bytes, berthi_load_hand *hand)
-{
-    const berthi_decoder_span span =
-        berthi_decoder_extent(&run->decoder, unit->first, unit->count);
-
-    if (run->cut.rows == 1)
-        return bytes;
-    berthi_cut_gather(&run->cut, span.begin, span.bytes, bytes, hand->gathered);
-    return hand->gathered;
-}
-
-/* Turns the decoded values of a unit, or encodes them into the berth. */
-static berth_status
-take_values(berthi_load *load, berthi_load_hand *hand, berthi_load_run *run,
-            const stretch *s, berth_error *error)
-{
-    const stretch all = { .values = run->turned, .count = run->elements };
-    const berthi_turning *const turning = &run->turning;
-    berth_status status = BERTH_OK;
-    bool is_last;
-
-    if (turning->rows > 0)
-        berthi_quantize_turn(turning, s->values, s->first / turning->columns,
-                             s->count / turning->columns, 0, turning->columns,
-                             run->turned);
-    else
-        status = encode_values(load, hand, run, s, error);
-    if (status != BERTH_OK)
-        return status;
-    pthread_mutex_lock(&load->lock);
-    is_last = --run->units_left == 0;
-    pthread_mutex_unlock(&load->lock);
-    if (is_last && turning->rows > 0)
-        status = encode_values(load, hand, run, &all, error);
-    return is_last && status == BERTH_OK ? berthi_load_run_end(load, run, hand, error)
-                                         : status;
-}
-
-/* What a device encodes is behind its copies, and waited for with them. */
-static berth_status
-encode_unit(berthi_load *load, berthi_load_hand *hand, berthi_load_run *run,
-            const berthi_load_unit *unit, const uint8_t *bytes, berth_error *error)
-{
-    const bool is_in_host = run->is_offloaded || load->tiers[run->tier].stream == NULL;
-    berth_status status = berthi_load_run_begin(load, run, error);
-    const uint64_t begin_ns = berthi_sys_now_ns();
-    stretch values = { .first = unit->first, .count = unit->count };
-
-    if (status != BERTH_OK)
-        return status;
-    values.values = read_values(run, unit, gather_values(run, unit, bytes, hand), hand);
-    values.is_staged = values.values == bytes;
-    if (!is_in_host)
-        count_since(&load->encode_ns, begin_ns);
-    status = take_values(load, hand, run, &values, error);
-    if (is_in_host)
-        count_since(&load->encode_ns, begin_ns);
-    return status;
-}
-
-/* ----------------------------------------------------------------------- consumer */
-
-static berth_status
-verify_span(berthi_load *load, const berthi_span *span, const uint8_t *bytes,
-            berth_error *error)
-{
-    const uint32_t number = load->units[span->tag].entry;
-    const berthi_entry *const entry = &load->checkpoint->table.entries[number];
-    const uint64_t begin = berthi_checkpoint_offset(load->checkpoint, entry);
-
-    return berthi_load_verify_add(load, number, load->pieces[span->tag].offset - begin,
-                                  bytes, span->bytes, error);
-}
-
-static berth_status
-place_unit(berthi_load *load, berthi_load_hand *hand, const berthi_load_unit *unit,
-           const uint8_t *bytes, berth_error *error)
-{
-    uint8_t *const to = load->model->tiers[unit->tier].slab + unit->first;
-    const berthi_load_columns *columns;
-
-    if (unit->run != BERTHI_NO_RUN)
-        return encode_unit(load, hand, &load->runs[unit->run], unit, bytes, error);
-    if (unit->columns == BERTHI_NO_COLUMNS)
-        return put(load, hand, unit->tier, to, bytes, unit->count, error);
-    columns = &load->columns[unit->columns];
-    berthi_cut_gather(&columns->cut, unit->first - columns->place, unit->count, bytes,
-                      hand->gathered);
-    return put_from_hand(load, hand, unit->tier, to, hand->gathered, unit->count, error);
-}
+/* ------------------------------------------------------------------------ waiting */
 
 static berth_status
 fail_wait(const berthi_load *load, const berthi_load_hand *hand, uint32_t tier,
@@ -521,8 +323,8 @@ await_tier(berthi_load *load, berthi_load_hand *hand, uint32_t t, berth_error *e
 }
 
 /*
- * The staging buffer is free again when all that was asked for here is done: after a
- * failure, too, or else it stays with the load (load_end.c).
+ * The staging buffer, and the hand's own memory, are free again when all that was asked for
+ * here is done: after a failure, too, or else they stay with the load (load_end.c).
  */
 static berth_status
 settle(berthi_load *load, berthi_load_hand *hand, berth_status status, berth_error *error)
@@ -541,7 +343,284 @@ settle(berthi_load *load, berthi_load_hand *hand, berth_status status, berth_err
         if (status == BERTH_OK)
             status = result;
     }
+    hand->is_copied = hand->is_copied && status != BERTH_OK;
     return status;
+}
+
+/* Its own memory is about to be written to. */
+static berth_status
+empty_hand(berthi_load *load, berthi_load_hand *hand, berth_error *error)
+{
+    return hand->is_copied ? settle(load, hand, BERTH_OK, error) : BERTH_OK;
+}
+
+/* ----------------------------------------------------------------------- encoding */
+
+/* What an event is about. */
+static berthi_trace_of
+trace_of(const berthi_load *load, uint64_t berth)
+{
+    const berthi_berth *const b = &load->plan->berths[berth];
+
+    return (berthi_trace_of){b->number, b->layer,
+                             load->checkpoint->table.entries[b->number].shard};
+}
+
+/* Values of a run in host memory, one behind the other. */
+typedef struct stretch {
+    const uint8_t *values;
+    uint64_t first; /* of the run's */
+    uint64_t count;
+    bool is_pinned;
+    bool is_staged; /* in a buffer of the ring, which nobody here writes to */
+} stretch;
+
+/* A piece of them -> codes and maxima in the berth. */
+static berth_status
+encode_piece(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *run,
+             const stretch *piece, berth_error *error)
+{
+    const berthi_quantized_part part =
+        berthi_quantizer_part(&run->quantizer, piece->first, piece->count);
+    const berthi_model_tier *const tier = &load->model->tiers[run->tier];
+    const berthi_device_table *const table = tier->device->table;
+    berthi_load_tier *const lane = &load->tiers[run->tier];
+    berthi_copy copy = {
+        .kind = BERTHI_COPY_TO_DEVICE,
+        .is_pinned = piece->is_pinned,
+        .from = piece->values,
+        .bytes = piece->count * berthi_format_element_bytes(run->dtype),
+        .layer = hand->layer,
+    };
+    berthi_request request;
+    berth_status status;
+
+    if (lane->stream == NULL) {
+        const uint64_t begin_ns = berthi_trace_begin(load->context);
+
+        berthi_quantizer_request(&run->quantizer, piece->values, piece->count,
+                                 run->codes + part.begin,
+                                 run->absmax + part.first_maximum, &request);
+        berthi_pages_expect(&lane->pages, run->codes + part.begin, part.bytes);
+        status = table->launch(tier->device, &request, NULL, error);
+        berthi_trace_end(load->context, BERTH_TRACE_ENCODE, "worker", begin_ns,
+                         copy.bytes, trace_of(load, run->berth));
+        return status;
+    }
+    hand->is_copied |= piece->is_pinned && !piece->is_staged;
+    pthread_mutex_lock(&lane->lock);
+    copy.to = berthi_load_values_place(load, run->tier, copy.bytes);
+    berthi_quantizer_request(&run->quantizer, copy.to, piece->count,
+                             run->codes + part.begin, run->absmax + part.first_maximum, &request);
+    status = berthi_load_values_encode(load, run->tier, &copy, &request, error);
+    pthread_mutex_unlock(&lane->lock);
+    hand->is_used[run->tier] = true;
+    return status;
+}
+
+/* The values of a unit: where they lie when they are what is wanted, else decoded. */
+static const uint8_t *
+read_values(const berthi_load_run *run, const berthi_load_unit *unit,
+            const uint8_t *bytes, berthi_load_hand *hand)
+{
+    const berthi_decoder_span span =
+        berthi_decoder_extent(&run->decoder, unit->first, unit->count);
+
+    if (run->is_direct)
+        return bytes;
+    berthi_decoder_decode(&run->decoder, unit->first, unit->count, bytes, run->dtype,
+                          hand->values);
+    return hand->values + span.lead * berthi_format_element_bytes(run->dtype);
+}
+
+/* What has been put together, and has no neighbours: not pending. */
+static berth_status
+put_own(berthi_load *load, berthi_load_hand *hand, uint32_t tier, berthi_copy copy,
+        berth_error *error)
+{
+    if (load->tiers[tier].stream == NULL) {
+        copy_in_host(load, tier, copy.to, copy.from, copy.bytes);
+        return BERTH_OK;
+    }
+    copy.kind = BERTHI_COPY_TO_DEVICE;
+    copy.layer = hand->layer;
+    hand->is_copied |= copy.is_pinned;
+    return ask_for(load, hand, tier, &copy, error);
+}
+
+/* Values that stay plain numbers. */
+static berth_status
+put_values(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *run,
+           const stretch *s, berth_error *error)
+{
+    const uint64_t width = berthi_format_element_bytes(run->dtype);
+
+    return put_own(load, hand, run->tier,
+                   (berthi_copy){ .is_pinned = s->is_pinned,
+                                  .to = run->codes + s->first * width,
+                                  .from = s->values,
+                                  .bytes = s->count * width },
+                   error);
+}
+
+/* Into the berth. */
+static berth_status
+encode_values(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *run,
+              const stretch *s, berth_error *error)
+{
+    const uint64_t width = berthi_format_element_bytes(run->dtype);
+    berth_status status = BERTH_OK;
+
+    if (run->quantizer.storage.encoding == BERTH_ENCODING_NATIVE)
+        return run->is_offloaded
+                   ? berthi_load_offload_values(load, run, s->values, s->first, s->count,
+                                                error)
+                   : put_values(load, hand, run, s, error);
+    for (uint64_t at = 0; at < s->count && status == BERTH_OK; at += run->piece) {
+        const stretch piece = { .values = s->values + at * width,
+                                .first = s->first + at,
+                                .count = berthi_min_u64(run->piece, s->count - at),
+                                .is_pinned = s->is_pinned,
+                                .is_staged = s->is_staged };
+
+        status = run->is_offloaded
+                     ? berthi_load_offload_piece(load, hand, run, piece.values, piece.first,
+                                                 piece.count, error)
+                     : encode_piece(load, hand, run, &piece, error);
+    }
+    return status;
+}
+
+/* The bytes that a unit's values are made of, together: in the hand where they are not. */
+static const uint8_t *
+gather_values(const berthi_load_run *run, const berthi_load_unit *unit,
+              const uint8_t *bytes, berthi_load_hand *hand)
+{
+    const berthi_decoder_span span =
+        berthi_decoder_extent(&run->decoder, unit->first, unit->count);
+
+    if (run->cut.rows == 1)
+        return bytes;
+    berthi_cut_gather(&run->cut, span.begin, span.bytes, bytes, hand->gathered);
+    return hand->gathered;
+}
+
+/*
+ * All values of a weight that was turned. They are waited for, because their memory is to be
+ * given back; where that takes too long it is the hand's.
+ */
+static berth_status
+encode_turned(berthi_load *load, berthi_load_hand *hand, berthi_load_run *run,
+              berth_error *error)
+{
+    const stretch all = { .values = run->turned.at,
+                          .count = run->elements,
+                          .is_pinned = run->turned.is_pinned };
+    berth_status status = encode_values(load, hand, run, &all, error);
+
+    if (!hand->is_copied)
+        return status;
+    status = settle(load, hand, status, error);
+    if (status != BERTH_OK) {
+        hand->turned = run->turned;
+        run->turned = (berthi_load_memory){ .at = NULL };
+    }
+    return status;
+}
+
+/* Turns the decoded values of a unit, or encodes them into the berth. */
+static berth_status
+take_values(berthi_load *load, berthi_load_hand *hand, berthi_load_run *run,
+            const stretch *s, berth_error *error)
+{
+    const berthi_turning *const turning = &run->turning;
+    berth_status status = BERTH_OK;
+    bool is_last;
+
+    if (turning->rows > 0)
+        berthi_quantize_turn(turning, s->values, s->first / turning->columns,
+                             s->count / turning->columns, 0, turning->columns,
+                             run->turned.at);
+    else
+        status = encode_values(load, hand, run, s, error);
+    if (status != BERTH_OK)
+        return status;
+    pthread_mutex_lock(&load->lock);
+    is_last = --run->units_left == 0;
+    pthread_mutex_unlock(&load->lock);
+    if (is_last && turning->rows > 0)
+        status = encode_turned(load, hand, run, error);
+    return is_last && status == BERTH_OK ? berthi_load_run_end(load, run, hand, error)
+                                         : status;
+}
+
+/* What a device encodes is behind its copies, and waited for with them. */
+static berth_status
+encode_unit(berthi_load *load, berthi_load_hand *hand, berthi_load_run *run,
+            const berthi_load_unit *unit, const uint8_t *bytes, berth_error *error)
+{
+    const bool is_in_host = run->is_offloaded || load->tiers[run->tier].stream == NULL;
+    const bool is_staged = run->is_direct && run->cut.rows == 1;
+    stretch values = { .first = unit->first,
+                       .count = unit->count,
+                       .is_pinned = is_staged ? !atomic_load(&load->has_unpinned)
+                                              : hand->own.is_pinned,
+                       .is_staged = is_staged };
+    berth_status status = berthi_load_run_begin(load, run, error);
+    uint64_t begin_ns;
+
+    if (status == BERTH_OK && !is_staged)
+        status = empty_hand(load, hand, error);
+    if (status != BERTH_OK)
+        return status;
+    begin_ns = berthi_sys_now_ns();
+    values.values = read_values(run, unit, gather_values(run, unit, bytes, hand), hand);
+    if (!is_in_host)
+        count_since(&load->encode_ns, begin_ns);
+    status = take_values(load, hand, run, &values, error);
+    if (is_in_host)
+        count_since(&load->encode_ns, begin_ns);
+    return status;
+}
+
+/* ----------------------------------------------------------------------- consumer */
+
+static berth_status
+verify_span(berthi_load *load, const berthi_span *span, const uint8_t *bytes,
+            berth_error *error)
+{
+    const uint32_t number = load->units[span->tag].entry;
+    const berthi_entry *const entry = &load->checkpoint->table.entries[number];
+    const uint64_t begin = berthi_checkpoint_offset(load->checkpoint, entry);
+
+    return berthi_load_verify_add(load, number, load->pieces[span->tag].offset - begin,
+                                  bytes, span->bytes, error);
+}
+
+static berth_status
+place_unit(berthi_load *load, berthi_load_hand *hand, const berthi_load_unit *unit,
+           const uint8_t *bytes, berth_error *error)
+{
+    uint8_t *const to = load->model->tiers[unit->tier].slab + unit->first;
+    const berthi_load_columns *columns;
+    berth_status status;
+
+    if (unit->run != BERTHI_NO_RUN)
+        return encode_unit(load, hand, &load->runs[unit->run], unit, bytes, error);
+    if (unit->columns == BERTHI_NO_COLUMNS)
+        return put(load, hand, unit->tier, to, bytes, unit->count, error);
+    status = empty_hand(load, hand, error);
+    if (status != BERTH_OK)
+        return status;
+    columns = &load->columns[unit->columns];
+    berthi_cut_gather(&columns->cut, unit->first - columns->place, unit->count, bytes,
+                      hand->gathered);
+    return put_own(load, hand, unit->tier,
+                   (berthi_copy){ .is_pinned = hand->own.is_pinned,
+                                  .to = to,
+                                  .from = hand->gathered,
+                                  .bytes = unit->count },
+                   error);
 }
 
 berth_status

@@ -276,11 +276,9 @@ berthi_load_turned_room(const berthi_load *load)
 static void
 give_turned(berthi_load *load, berthi_load_run *run)
 {
-    if (run->turned == NULL)
+    if (run->turned.at == NULL)
         return;
-    berthi_memory_free_aligned(load->context, BERTHI_PURPOSE_SCRATCH, run->turned,
-                               run->turned_bytes, 64);
-    run->turned = NULL;
+    berthi_load_memory_give(load, &run->turned);
     pthread_mutex_lock(&load->lock);
     load->turned_used -= run->turned_bytes;
     pthread_cond_broadcast(&load->has_changed);
@@ -307,9 +305,10 @@ take_turned(berthi_load *load, berthi_load_run *run, berth_error *error)
     pthread_mutex_unlock(&load->lock);
     if (is_stopped)
         return berthi_job_fail_cancelled(error);
-    run->turned = berthi_memory_aligned(load->context, BERTHI_PURPOSE_SCRATCH,
-                                        run->turned_bytes, 64);
-    return run->turned != NULL ? BERTH_OK : berthi_fail_memory(error, "turning a weight");
+    return berthi_load_memory_take(load, run->turned_bytes,
+                                   load->tiers[run->tier].stream != NULL, &run->turned)
+               ? BERTH_OK
+               : berthi_fail_memory(error, "turning a weight");
 }
 
 berth_status

@@ -13,6 +13,7 @@
 #include "tests/hung.h"
 #include "tests/leased.h"
 #include "tests/loaded.h"
+#include "tests/sliced.h"
 #include "tests/t.h"
 
 #define WAIT_MS 100u
@@ -33,15 +34,51 @@ check_error(const berth_error *error, uint64_t wait_ms)
 
 typedef struct kind {
     const char *words;
+    const char *stored; /* as what; NULL: BF16 */
     int32_t type;
     bool is_double;
+    uint32_t ranks;     /* 0: all of it is loaded; else the second one of so many */
+    bool is_turned;     /* a GPT-2; else a Llama */
 } kind;
 
+/* What is cast, columns and what is turned are copied from where workers put them together. */
 static const kind kinds[] = {
-    { "sim:64MiB,clock=real", BERTH_ENCODING_NATIVE, false },
-    { "sim:64MiB,clock=real", BERTH_ENCODING_NF4, true },
-    { "sim:64MiB,h2d=1GB/s", BERTH_ENCODING_NATIVE, false },
+    { "sim:64MiB,clock=real", NULL, BERTH_ENCODING_NATIVE, false, 0, false },
+    { "sim:64MiB,clock=real", NULL, BERTH_ENCODING_NF4, true, 0, false },
+    { "sim:64MiB,h2d=1GB/s", NULL, BERTH_ENCODING_NATIVE, false, 0, false },
+    { "sim:64MiB,clock=real", "F32", BERTH_ENCODING_NATIVE, false, 0, false },
+    { "sim:64MiB,clock=real", "F32", BERTH_ENCODING_NF4, true, 0, false },
+    { "sim:64MiB,clock=real", NULL, BERTH_ENCODING_NATIVE, false, 2, false },
+    { "sim:64MiB,clock=real", NULL, BERTH_ENCODING_NF4, false, 0, true },
 };
+
+/* The bytes of a file, all of them. */
+static bool
+is_as_stored(const kind *k)
+{
+    return k->type == BERTH_ENCODING_NATIVE && k->stored == NULL && k->ranks == 0;
+}
+
+/* Rows and columns of its matrices are large enough for more than a driver's buffer. */
+static const sliced_sizes cut = {
+    .type = "llama",
+    .hidden = 256,
+    .heads = 8,
+    .kv_heads = 8,
+    .head_dim = 32,
+    .inner = 512,
+    .words = 512,
+};
+
+static const char *
+folder_of(const kind *k, uint32_t shards)
+{
+    if (k->ranks > 0)
+        return sliced_make(&cut);
+    if (k->is_turned)
+        return loaded_gpt2("BF16", 256, shards);
+    return loaded_llama(2, k->stored != NULL ? k->stored : "BF16", shards);
+}
 
 static void
 begin(loaded *l, const char *folder, const kind *k)
@@ -50,6 +87,9 @@ begin(loaded *l, const char *folder, const kind *k)
 
     options.type = k->type;
     options.double_quant = k->is_double;
+    options.dtype = k->stored != NULL ? BERTH_BF16 : options.dtype;
+    options.ranks = k->ranks;
+    options.rank = k->ranks > 0 ? 1 : 0;
     loaded_begin(l, folder, &options, k->words);
 }
 
@@ -105,7 +145,7 @@ check_load(const kind *k, const char *folder, uint64_t before, bool comes_back)
         hung_recover(&l, &first);
         l.options.wait_ms = 0;
         loaded_load(&l);
-        if (CHECK_EQ(l.status, BERTH_OK) && k->type == BERTH_ENCODING_NATIVE)
+        if (CHECK_EQ(l.status, BERTH_OK) && is_as_stored(k))
             loaded_check(&l, folder);
     }
     loaded_end(&l); /* with a device that hangs, or that has come back */
@@ -115,9 +155,8 @@ check_load(const kind *k, const char *folder, uint64_t before, bool comes_back)
 static void
 test_loads(void)
 {
-    const char *const folder = loaded_llama(2, "BF16", 2);
-
     for (uint32_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const char *const folder = folder_of(&kinds[i], 2);
         uint64_t place = 0;
 
         while (place < PLACES && check_load(&kinds[i], folder, place, true))
@@ -131,14 +170,14 @@ test_loads(void)
 
 /* Whoever cancels waits no longer than for the time-out. */
 static void
-test_cancel(void)
+check_cancel(const kind *k)
 {
     hung_account first;
     uint64_t begin_ns;
     berth_job *job;
     loaded l;
 
-    begin(&l, loaded_llama(2, "BF16", 1), &kinds[0]);
+    begin(&l, folder_of(k, 1), k);
     l.options.wait_ms = 2000;
     first = hung_account_of(&l);
     hung_copy(l.devices, 0);
@@ -152,6 +191,13 @@ test_cancel(void)
     CHECK_LT(berthi_sys_now_ns() - begin_ns, HUNG_SLACK_NS);
     hung_recover(&l, &first);
     loaded_end(&l);
+}
+
+static void
+test_cancel(void)
+{
+    for (uint32_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        check_cancel(&kinds[i]);
 }
 
 /* ------------------------------------------------------------------------- leases */

@@ -334,15 +334,28 @@ copy_piece(const berthi_cuda_call *call, const berthi_copy *copy, berthi_stream 
                                                      copy->kind, stream));
 }
 
-/* Its host side may go on from one registration into the next, which the runtime refuses. */
+/* The stream has been asked for pieces of a copy that has failed. */
+static void
+await_pieces(const berthi_cuda_call *call, berthi_stream *stream)
+{
+    berthi_cuda_call quiet = *call;
+
+    quiet.error = NULL; /* the first failure is the one to be told */
+    (void)berthi_cuda_drain(&quiet, stream);
+}
+
+/*
+ * Its host side may go on from one registration into the next, which the runtime refuses.
+ * Where a piece fails those before it are waited for, since nobody else knows of them.
+ */
 static berth_status
 copy_pieces(const berthi_cuda_call *call, const berthi_copy *copy, berthi_stream *stream)
 {
     berthi_cuda *const machine = call->device->machine;
     berthi_copy piece = *copy;
-    berth_status status = BERTH_OK;
+    berth_status status;
 
-    for (uint64_t at = 0; at < copy->bytes && status == BERTH_OK; at += piece.bytes) {
+    for (uint64_t at = 0; at < copy->bytes; at += piece.bytes) {
         piece.to = (uint8_t *)copy->to + at;
         piece.from = (const uint8_t *)copy->from + at;
         piece.bytes = copy->bytes - at;
@@ -351,8 +364,13 @@ copy_pieces(const berthi_cuda_call *call, const berthi_copy *copy, berthi_stream
                 machine, copy->kind == BERTHI_COPY_TO_DEVICE ? piece.from : piece.to,
                 piece.bytes);
         status = copy_piece(call, &piece, stream);
+        if (status == BERTH_OK)
+            continue;
+        if (at > 0)
+            await_pieces(call, stream);
+        return status;
     }
-    return status;
+    return BERTH_OK;
 }
 
 static berth_status

@@ -367,6 +367,47 @@ test_failed_copy_is_waited_for(void)
     close_late(&r);
 }
 
+/* Of a copy that is asked for in two pieces the second one fails: the first is not left behind. */
+static void
+test_failed_piece_is_waited_for(void)
+{
+    const uint64_t page = berthi_sys_page_bytes();
+    berthi_copy copy = { .kind = BERTHI_COPY_TO_DEVICE, .is_pinned = true, .bytes = 2 * page };
+    berthi_stream *stream;
+    uint8_t *memory;
+    uint8_t *host;
+    berth_error error;
+    rig r;
+
+    T_REQUIRE(open_late(&r));
+    stream = rig_stream(r.device);
+    memory = rig_alloc(r.device, 2 * page);
+    host = berthi_memory_aligned(r.context, BERTHI_PURPOSE_RING, 2 * page, page);
+    T_REQUIRE(host != NULL);
+    memset(host, 7, (size_t)(2 * page));
+    for (uint32_t i = 0; i < 2; i++)
+        CHECK_EQ(r.device->table->pin(r.device, host + i * page, page, NULL), BERTH_OK);
+    copy.to = memory;
+    copy.from = host;
+    fake_cuda_fail_within(1, 1);
+    CHECK_EQ(r.device->table->copy(r.device, &copy, stream, &error), BERTH_ENODEV);
+    CHECK_STR(error.message, "cuda:0: a copy: an error of the fake runtime");
+    CHECK_EQ(fake_cuda_failures(), 1);
+    CHECK_EQ(fake_cuda_read().under_way, 0);
+    check_bytes(memory, page, 7);
+    fake_cuda_disarm();
+    CHECK_EQ(r.device->table->copy(r.device, &copy, stream, &error), BERTH_OK);
+    CHECK_EQ(fake_cuda_read().under_way, 2);
+    rig_sync(r.device, stream);
+    check_bytes(memory, 2 * page, 7);
+    for (uint32_t i = 0; i < 2; i++)
+        r.device->table->unpin(r.device, host + i * page, page);
+    berthi_memory_free_aligned(r.context, BERTHI_PURPOSE_RING, host, 2 * page, page);
+    r.device->table->stream_destroy(r.device, stream);
+    r.device->table->free(r.device, memory, 2 * page);
+    close_late(&r);
+}
+
 static void
 test_digests(void)
 {
@@ -899,6 +940,7 @@ main(int argc, char **argv)
     T_RUN(test_copies_between_devices);
     T_RUN(test_out_of_reach);
     T_RUN(test_failed_copy_is_waited_for);
+    T_RUN(test_failed_piece_is_waited_for);
     T_RUN(test_digests);
     T_RUN(test_events);
     T_RUN(test_events_between_devices);

@@ -529,7 +529,7 @@ test_streams(void)
 
 /* A plan's tier is called as the device that a model opens for itself. */
 static void
-begin_own(loaded *l, const char *pin, uint64_t hang)
+begin_own(loaded *l, const char *pin, const char *stored, uint64_t hang)
 {
     const char *const pins[] = { pin };
     berth_plan_options options = loaded_options("0=8MiB,cpu=64MiB");
@@ -537,7 +537,8 @@ begin_own(loaded *l, const char *pin, uint64_t hang)
     options.pins = pins;
     options.pin_count = pin != NULL;
     options.slots = 2;
-    loaded_begin(l, pin != NULL ? leased_llama(6, 2) : loaded_llama(2, "BF16", 2), &options,
+    options.dtype = BERTH_BF16;
+    loaded_begin(l, pin != NULL ? leased_llama(6, 2) : loaded_llama(2, stored, 2), &options,
                  NULL);
     (void)snprintf(l->p.plan->tiers[0].name, sizeof l->p.plan->tiers[0].name,
                    "sim:8MiB,hang=%u", (unsigned)hang);
@@ -546,13 +547,13 @@ begin_own(loaded *l, const char *pin, uint64_t hang)
 
 /* False: the load has not so many copies. */
 static bool
-check_own_load(uint64_t hang)
+check_own_load(const char *stored, uint64_t hang)
 {
     uint64_t before;
     bool is_over;
     loaded l;
 
-    begin_own(&l, NULL, hang);
+    begin_own(&l, NULL, stored, hang);
     before = loaded_bytes(l.p.context);
     do {
         loaded_load(&l);
@@ -582,7 +583,7 @@ check_own_leases(uint64_t hang)
     bool hung;
     loaded l;
 
-    begin_own(&l, "model.layers=cpu", hang);
+    begin_own(&l, "model.layers=cpu", NULL, hang);
     before = loaded_bytes(l.p.context);
     l.options.wait_ms = 20000; /* for the load */
     loaded_load(&l);
@@ -607,14 +608,21 @@ check_own_leases(uint64_t hang)
 }
 
 static void
-test_own_devices(void)
+check_own_loads(const char *stored)
 {
     uint64_t hang = 1;
 
-    while (hang < PLACES && check_own_load(hang))
+    while (hang < PLACES && check_own_load(stored, hang))
         hang++;
     CHECK_GE(hang, 3);
     CHECK_LT(hang, PLACES);
+}
+
+static void
+test_own_devices(void)
+{
+    check_own_loads("BF16");
+    check_own_loads("F32");
     CHECK(check_own_leases(10)); /* the load has 5 copies, the passes 18 */
     CHECK(check_own_leases(20));
 }

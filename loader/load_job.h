@@ -6,6 +6,7 @@
  *   load_units.c  berths -> units: what is read, in the order of the files
  *   load_padding.c what lies between the parts of berths
  *   load_memory.c what of it devices copy from
+ *   load_hand.c   what a worker has of it, and what it has asked for
  *   load_place.c  the consumer of the conveyor: bytes -> berth, on any worker
  *   load_lane.c   streams of a device; values, and what encodes them there
  *   load_run.c    the first and the last unit of a weight that is encoded
@@ -39,6 +40,7 @@
 #include <stdint.h>
 
 #include "kernels/pages.h"
+#include "kernels/sys.h"
 #include "loader/conveyor.h"
 #include "loader/crcs.h"
 #include "loader/model.h"
@@ -261,14 +263,51 @@ bool berthi_load_memory_take(berthi_load *load, uint64_t bytes, bool is_copied,
 /* Nothing copies from it any more. None is allowed. */
 void berthi_load_memory_give(berthi_load *load, berthi_load_memory *memory);
 
+/* ------------------------------------------------------------------ load_hand.c */
+
+/*
+ * One that is free, or a new one: never more than there are workers, but where copies from
+ * some have not ended, and the load has failed.
+ */
+berth_status berthi_load_hand_take(berthi_load *load, berthi_load_hand **out,
+                                   berth_error *error);
+void berthi_load_hand_give(berthi_load *load, berthi_load_hand *hand);
+/* Where the load hangs, those that are copied from stay. */
+void berthi_load_free_hands(berthi_load *load);
+/* Bytes of a staging buffer into a slab; a device is asked, now or with their neighbours. */
+berth_status berthi_load_hand_put(berthi_load *load, berthi_load_hand *hand, uint32_t tier,
+                                  void *to, const uint8_t *bytes, uint64_t size,
+                                  berth_error *error);
+/* Of a tier that is a device's: now. */
+berth_status berthi_load_hand_ask(berthi_load *load, berthi_load_hand *hand, uint32_t tier,
+                                  const berthi_copy *copy, berth_error *error);
+/* Of one that is host memory. */
+void berthi_load_copy_in_host(berthi_load *load, uint32_t tier, void *to,
+                              const uint8_t *bytes, uint64_t size);
+/*
+ * The staging buffer, and the hand's own memory, are free again when all that was asked for
+ * here is done: after a failure, too, or else they stay with the load (load_end.c). `status`
+ * is how it went until here.
+ */
+berth_status berthi_load_hand_settle(berthi_load *load, berthi_load_hand *hand,
+                                     berth_status status, berth_error *error);
+/* Its own memory is about to be written to. */
+berth_status berthi_load_hand_empty(berthi_load *load, berthi_load_hand *hand,
+                                    berth_error *error);
+
+/* Time since then, by the clock of the machine. */
+static inline void
+berthi_load_count_since(_Atomic uint64_t *sum, uint64_t begin_ns)
+{
+    atomic_fetch_add_explicit(sum, berthi_sys_now_ns() - begin_ns, memory_order_relaxed);
+}
+
 /* ----------------------------------------------------------------- load_place.c */
 
 berth_status berthi_load_consume(void *load, const berthi_chunk *chunk,
                                  const berthi_span *spans, const uint8_t *bytes,
                                  berth_error *error);
 void berthi_load_stop(void *load);
-/* Where the load hangs, those that are copied from stay. */
-void berthi_load_free_hands(berthi_load *load);
 /* For errors about a weight. */
 berthi_about berthi_load_about(const berthi_load *load, uint64_t berth);
 

@@ -6,7 +6,7 @@
 uint64_t
 berthi_load_pages(uint64_t bytes)
 {
-    return berthi_round_down(bytes + BERTHI_STAGE_ALIGNMENT - 1, BERTHI_STAGE_ALIGNMENT);
+    return berthi_round_up(bytes, BERTHI_STAGE_ALIGNMENT);
 }
 
 bool

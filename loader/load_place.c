@@ -13,347 +13,6 @@ berthi_load_about(const berthi_load *load, uint64_t berth)
     return berthi_checkpoint_about(load->checkpoint, load->plan->berths[berth].number);
 }
 
-/* -------------------------------------------------------------------------- hands */
-
-/* Decoded values, and behind them columns. */
-static bool
-alloc_own(berthi_load *load, berthi_load_hand *hand)
-{
-    const uint64_t values = berthi_load_pages(load->values_max);
-    const uint64_t bytes = values + load->gathered_max;
-
-    if (bytes == 0)
-        return true;
-    if (!berthi_load_memory_take(load, bytes, load->model->devices != NULL, &hand->own))
-        return false;
-    hand->values = hand->own.at;
-    hand->gathered = hand->own.at + values;
-    return true;
-}
-
-static void
-free_hand(berthi_load *load, berthi_load_hand *hand)
-{
-    const uint32_t tiers = load->model->tier_count;
-
-    for (uint32_t t = 0; hand->events != NULL && t < tiers; t++)
-        if (hand->events[t] != NULL) {
-            berthi_device *const device = load->model->tiers[t].device;
-
-            device->table->event_destroy(device, hand->events[t]);
-        }
-    berthi_memory_free(load->context, BERTHI_PURPOSE_SCRATCH, hand->events,
-                       tiers * sizeof *hand->events);
-    berthi_memory_free(load->context, BERTHI_PURPOSE_SCRATCH, hand->is_used,
-                       tiers * sizeof *hand->is_used);
-    berthi_load_memory_give(load, &hand->own);
-    berthi_load_memory_give(load, &hand->turned);
-    berthi_memory_free_aligned(load->context, BERTHI_PURPOSE_SCRATCH, hand->packed,
-                               load->packed_max, BERTHI_SLAB_ALIGNMENT);
-    berthi_memory_free(load->context, BERTHI_PURPOSE_SCRATCH, hand, sizeof *hand);
-}
-
-void
-berthi_load_free_hands(berthi_load *load)
-{
-    berthi_load_hand **at = &load->hands;
-
-    while (*at != NULL) {
-        berthi_load_hand *const hand = *at;
-
-        if (load->is_hung && hand->is_copied) {
-            at = &hand->next;
-            continue;
-        }
-        *at = hand->next;
-        free_hand(load, hand);
-    }
-}
-
-static berth_status
-create_events(berthi_load *load, berthi_load_hand *hand, berth_error *error)
-{
-    berth_status status = BERTH_OK;
-
-    for (uint32_t t = 0; t < load->model->tier_count && status == BERTH_OK; t++) {
-        berthi_device *const device = load->model->tiers[t].device;
-
-        if (load->tiers[t].stream != NULL)
-            status = device->table->event_create(device, &hand->events[t], error);
-    }
-    return status;
-}
-
-/* True when there is as much of it as any piece needs: none of 0 bytes. */
-static bool
-alloc_packed(const berthi_load *load, berthi_load_hand *hand)
-{
-    if (load->packed_max == 0)
-        return true;
-    hand->packed = berthi_memory_aligned(load->context, BERTHI_PURPOSE_SCRATCH,
-                                         load->packed_max, BERTHI_SLAB_ALIGNMENT);
-    return hand->packed != NULL;
-}
-
-static berth_status
-create_hand(berthi_load *load, berthi_load_hand **out, berth_error *error)
-{
-    const uint32_t tiers = load->model->tier_count;
-    berthi_load_hand *const hand =
-        berthi_memory_zalloc(load->context, BERTHI_PURPOSE_SCRATCH, sizeof *hand);
-    berth_status status;
-
-    if (hand == NULL)
-        return berthi_fail_memory(error, "placing a tensor");
-    hand->events = berthi_memory_zalloc(load->context, BERTHI_PURPOSE_SCRATCH,
-                                        tiers * sizeof *hand->events);
-    hand->is_used = berthi_memory_zalloc(load->context, BERTHI_PURPOSE_SCRATCH,
-                                         tiers * sizeof *hand->is_used);
-    if (!alloc_own(load, hand) || !alloc_packed(load, hand) || hand->events == NULL
-        || hand->is_used == NULL)
-        status = berthi_fail_memory(error, "placing a tensor");
-    else
-        status = create_events(load, hand, error);
-    if (status == BERTH_OK)
-        *out = hand;
-    else
-        free_hand(load, hand);
-    return status;
-}
-
-/*
- * One that is free, or a new one: never more than there are workers, but where copies from
- * some have not ended, and the load has failed.
- */
-static berth_status
-take_hand(berthi_load *load, berthi_load_hand **out, berth_error *error)
-{
-    berthi_load_hand **at = &load->hands;
-
-    pthread_mutex_lock(&load->lock);
-    while (*at != NULL && (*at)->is_copied)
-        at = &(*at)->next;
-    *out = *at;
-    if (*out != NULL)
-        *at = (*out)->next;
-    pthread_mutex_unlock(&load->lock);
-    return *out != NULL ? BERTH_OK : create_hand(load, out, error);
-}
-
-static void
-give_hand(berthi_load *load, berthi_load_hand *hand)
-{
-    pthread_mutex_lock(&load->lock);
-    hand->next = load->hands;
-    load->hands = hand;
-    pthread_mutex_unlock(&load->lock);
-}
-
-/* Time since then, by the clock of the machine. */
-static void
-count_since(_Atomic uint64_t *sum, uint64_t begin_ns)
-{
-    atomic_fetch_add_explicit(sum, berthi_sys_now_ns() - begin_ns, memory_order_relaxed);
-}
-
-/* ------------------------------------------------------------------------- copies */
-
-static void
-copy_in_host(berthi_load *load, uint32_t tier, void *to, const uint8_t *bytes,
-             uint64_t size)
-{
-    const uint64_t begin_ns = berthi_sys_now_ns();
-
-    berthi_pages_expect(&load->tiers[tier].pages, to, size);
-    memcpy(to, bytes, size);
-    count_since(&load->tiers[tier].copy_ns, begin_ns);
-}
-
-static berth_status
-ask_for(berthi_load *load, berthi_load_hand *hand, uint32_t tier, const berthi_copy *copy,
-        berth_error *error)
-{
-    berthi_device *const device = load->model->tiers[tier].device;
-    berthi_load_tier *const lane = &load->tiers[tier];
-    berth_status status;
-
-    pthread_mutex_lock(&lane->lock);
-    status = device->table->copy(device, copy, lane->stream, error);
-    pthread_mutex_unlock(&lane->lock);
-    hand->is_used[tier] = true;
-    return status;
-}
-
-/* Asks for the copy that is pending. */
-static berth_status
-flush(berthi_load *load, berthi_load_hand *hand, berth_error *error)
-{
-    const berthi_copy copy = hand->pending;
-
-    if (copy.bytes == 0)
-        return BERTH_OK;
-    hand->pending.bytes = 0;
-    return ask_for(load, hand, hand->pending_tier, &copy, error);
-}
-
-/* Neighbours in the file are often neighbours in the slab: one copy for both. */
-static berth_status
-copy_to_device(berthi_load *load, berthi_load_hand *hand, uint32_t tier, void *to,
-               const uint8_t *bytes, uint64_t size, berth_error *error)
-{
-    berthi_copy *const pending = &hand->pending;
-    berth_status status;
-
-    if (pending->bytes > 0 && hand->pending_tier == tier &&
-        (const uint8_t *)pending->from + pending->bytes == bytes &&
-        (uint8_t *)pending->to + pending->bytes == to) {
-        pending->bytes += size;
-        return BERTH_OK;
-    }
-    status = flush(load, hand, error);
-    hand->pending_tier = tier;
-    *pending = (berthi_copy){.kind = BERTHI_COPY_TO_DEVICE,
-                             .is_pinned = !atomic_load(&load->has_unpinned),
-                             .to = to,
-                             .from = bytes,
-                             .bytes = size,
-                             .layer = hand->layer};
-    return status;
-}
-
-static berth_status
-put(berthi_load *load, berthi_load_hand *hand, uint32_t tier, void *to,
-    const uint8_t *bytes, uint64_t size, berth_error *error)
-{
-    if (load->tiers[tier].stream != NULL)
-        return copy_to_device(load, hand, tier, to, bytes, size, error);
-    copy_in_host(load, tier, to, bytes, size);
-    return BERTH_OK;
-}
-
-/* ------------------------------------------------------------------------ waiting */
-
-static berth_status
-fail_wait(const berthi_load *load, const berthi_load_hand *hand, uint32_t tier,
-          berth_error *error)
-{
-    const berthi_about about = berthi_load_about(load, hand->berth);
-
-    return berthi_model_fail_copies(load->model, load->model->tiers[tier].device, &about,
-                                    error);
-}
-
-static void
-begin_wait(berthi_load *load, berthi_load_tier *lane)
-{
-    pthread_mutex_lock(&load->lock);
-    if (lane->waiting++ == 0)
-        lane->moved_ns = berthi_sys_now_ns();
-    pthread_mutex_unlock(&load->lock);
-}
-
-static void
-end_wait(berthi_load *load, berthi_load_tier *lane, berth_status status)
-{
-    pthread_mutex_lock(&load->lock);
-    lane->waiting--;
-    if (status == BERTH_OK)
-        lane->moved_ns = berthi_sys_now_ns();
-    lane->is_late |= status == BERTH_PENDING;
-    pthread_mutex_unlock(&load->lock);
-}
-
-/*
- * When it is too late for a lane to move: the same for all that wait for it, else one that
- * began to wait later would keep a load which has failed. Whoever gives up is less patient.
- */
-static uint64_t
-late_ns(berthi_load *load, const berthi_load_tier *lane)
-{
-    uint64_t wait_ns = load->model->wait_ns;
-    uint64_t late;
-
-    pthread_mutex_lock(&load->lock);
-    if (load->is_stopped)
-        wait_ns = berthi_min_u64(wait_ns, BERTHI_HUNG_NS);
-    late = berthi_add_capped(lane->moved_ns, wait_ns);
-    pthread_mutex_unlock(&load->lock);
-    return late;
-}
-
-/* Looks up every few seconds, for then the load may have been given up. */
-static berth_status
-await_event(berthi_load *load, uint32_t t, berthi_event *event, berth_error *error)
-{
-    berthi_device *const device = load->model->tiers[t].device;
-    berth_status status;
-
-    do {
-        const uint64_t late = late_ns(load, &load->tiers[t]);
-
-        status = device->table->await(
-            device, event, berthi_min_u64(late, berthi_sys_now_ns() + BERTHI_HUNG_NS),
-            error);
-    } while (status == BERTH_PENDING
-             && berthi_sys_now_ns() < late_ns(load, &load->tiers[t]));
-    return status;
-}
-
-/* Waits for what the tier's stream was asked for until now. */
-static berth_status
-await_tier(berthi_load *load, berthi_load_hand *hand, uint32_t t, berth_error *error)
-{
-    berthi_device *const device = load->model->tiers[t].device;
-    const uint64_t begin_ns = berthi_trace_begin(load->context);
-    berthi_load_tier *const lane = &load->tiers[t];
-    const uint64_t wait_ns = berthi_sys_now_ns();
-    berth_status status;
-
-    begin_wait(load, lane);
-    status = device->table->record(device, hand->events[t], lane->stream, error);
-    if (status == BERTH_OK)
-        status = await_event(load, t, hand->events[t], error);
-    end_wait(load, lane, status);
-    count_since(&lane->copy_ns, wait_ns);
-    berthi_trace_end(load->context, BERTH_TRACE_WAIT, "worker", begin_ns, 0,
-                     BERTHI_TRACE_NOTHING);
-    if (status != BERTH_OK)
-        atomic_store(&load->is_unsettled, true);
-    return status == BERTH_PENDING ? fail_wait(load, hand, t, error) : status;
-}
-
-/*
- * The staging buffer, and the hand's own memory, are free again when all that was asked for
- * here is done: after a failure, too, or else they stay with the load (load_end.c).
- */
-static berth_status
-settle(berthi_load *load, berthi_load_hand *hand, berth_status status, berth_error *error)
-{
-    if (status == BERTH_OK)
-        status = flush(load, hand, error);
-    hand->pending.bytes = 0;
-    for (uint32_t t = 0; t < load->model->tier_count; t++) {
-        berth_error later;
-        berth_status result;
-
-        if (!hand->is_used[t] || hand->events[t] == NULL)
-            continue;
-        hand->is_used[t] = false;
-        result = await_tier(load, hand, t, status == BERTH_OK ? error : &later);
-        if (status == BERTH_OK)
-            status = result;
-    }
-    hand->is_copied = hand->is_copied && status != BERTH_OK;
-    return status;
-}
-
-/* Its own memory is about to be written to. */
-static berth_status
-empty_hand(berthi_load *load, berthi_load_hand *hand, berth_error *error)
-{
-    return hand->is_copied ? settle(load, hand, BERTH_OK, error) : BERTH_OK;
-}
-
 /* ----------------------------------------------------------------------- encoding */
 
 /* What an event is about. */
@@ -439,13 +98,13 @@ put_own(berthi_load *load, berthi_load_hand *hand, uint32_t tier, berthi_copy co
         berth_error *error)
 {
     if (load->tiers[tier].stream == NULL) {
-        copy_in_host(load, tier, copy.to, copy.from, copy.bytes);
+        berthi_load_copy_in_host(load, tier, copy.to, copy.from, copy.bytes);
         return BERTH_OK;
     }
     copy.kind = BERTHI_COPY_TO_DEVICE;
     copy.layer = hand->layer;
     hand->is_copied |= copy.is_pinned;
-    return ask_for(load, hand, tier, &copy, error);
+    return berthi_load_hand_ask(load, hand, tier, &copy, error);
 }
 
 /* Values that stay plain numbers. */
@@ -520,7 +179,7 @@ encode_turned(berthi_load *load, berthi_load_hand *hand, berthi_load_run *run,
 
     if (!hand->is_copied)
         return status;
-    status = settle(load, hand, status, error);
+    status = berthi_load_hand_settle(load, hand, status, error);
     if (status != BERTH_OK) {
         hand->turned = run->turned;
         run->turned = (berthi_load_memory){ .at = NULL };
@@ -570,16 +229,16 @@ encode_unit(berthi_load *load, berthi_load_hand *hand, berthi_load_run *run,
     uint64_t begin_ns;
 
     if (status == BERTH_OK && !is_staged)
-        status = empty_hand(load, hand, error);
+        status = berthi_load_hand_empty(load, hand, error);
     if (status != BERTH_OK)
         return status;
     begin_ns = berthi_sys_now_ns();
     values.values = read_values(run, unit, gather_values(run, unit, bytes, hand), hand);
     if (!is_in_host)
-        count_since(&load->encode_ns, begin_ns);
+        berthi_load_count_since(&load->encode_ns, begin_ns);
     status = take_values(load, hand, run, &values, error);
     if (is_in_host)
-        count_since(&load->encode_ns, begin_ns);
+        berthi_load_count_since(&load->encode_ns, begin_ns);
     return status;
 }
 
@@ -608,8 +267,8 @@ place_unit(berthi_load *load, berthi_load_hand *hand, const berthi_load_unit *un
     if (unit->run != BERTHI_NO_RUN)
         return encode_unit(load, hand, &load->runs[unit->run], unit, bytes, error);
     if (unit->columns == BERTHI_NO_COLUMNS)
-        return put(load, hand, unit->tier, to, bytes, unit->count, error);
-    status = empty_hand(load, hand, error);
+        return berthi_load_hand_put(load, hand, unit->tier, to, bytes, unit->count, error);
+    status = berthi_load_hand_empty(load, hand, error);
     if (status != BERTH_OK)
         return status;
     columns = &load->columns[unit->columns];
@@ -631,7 +290,7 @@ berthi_load_consume(void *user, const berthi_chunk *chunk, const berthi_span *sp
     berthi_load_hand *hand;
     uint64_t placed = 0;
     uint64_t none = 0;
-    berth_status status = take_hand(load, &hand, error);
+    berth_status status = berthi_load_hand_take(load, &hand, error);
 
     if (status != BERTH_OK)
         return status;
@@ -650,8 +309,8 @@ berthi_load_consume(void *user, const berthi_chunk *chunk, const berthi_span *sp
         berthi_trace_end(load->context, BERTH_TRACE_PLACE, "worker", begin_ns,
                          spans[i].bytes, trace_of(load, unit->berth));
     }
-    status = settle(load, hand, status, error);
-    give_hand(load, hand);
+    status = berthi_load_hand_settle(load, hand, status, error);
+    berthi_load_hand_give(load, hand);
     if (status != BERTH_OK)
         return status;
     atomic_fetch_add(&load->placed, placed);

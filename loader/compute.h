@@ -44,6 +44,9 @@ berthi_product_is_4bit(const berthi_product *product)
 /* EINVAL, without words: there is no such berth. */
 berth_status berthi_product_take(berthi_product *product, const berth_model *model,
                                  uint64_t berth);
+/* What a device does not see: it is enough, and where it may be. Any will do for 0 bytes. */
+berth_status berthi_scratch_check(const void *scratch, uint64_t bytes, uint64_t needed,
+                                  berth_error *error);
 /*
  * Of one that has been taken, whose step is the caller's: all that can be wrong, and its scratch
  * divided. `name`: what the caller knows its berth by.

@@ -179,10 +179,6 @@ check_step(const berth_multiply_experts *s, berth_error *error)
     if (!(s->threshold >= 0.0f))
         return berthi_fail_argument(error, "step",
                                     "has a threshold that is below 0, or no number");
-    if (s->scratch == NULL && s->scratch_bytes > 0)
-        return berthi_fail_argument(error, "step", "has scratch_bytes, and no scratch");
-    if ((uintptr_t)s->scratch % BERTHI_SLAB_ALIGNMENT != 0)
-        return berthi_fail_argument(error, "step", "has scratch at no multiple of 256");
     return check_ranges(s, error);
 }
 
@@ -243,9 +239,8 @@ check_as(const call *c, uint32_t weight, uint32_t expert, berthi_product *p, con
     status = check_shape(c, p, weight, name, error);
     if (status == BERTH_OK)
         status = berthi_product_check(p, name, error);
-    if (status == BERTH_OK && berthi_product_is_4bit(p)
-        && s->scratch_bytes < scratch_of_group(p))
-        status = berthi_fail_argument(error, "step", "has too little scratch");
+    if (status == BERTH_OK && berthi_product_is_4bit(p))
+        status = berthi_scratch_check(s->scratch, s->scratch_bytes, scratch_of_group(p), error);
     return status == BERTH_OK ? check_bias(p, name, error) : status;
 }
 

@@ -283,6 +283,18 @@ check_threshold(const product *p, berth_error *error)
 }
 
 berth_status
+berthi_scratch_check(const void *scratch, uint64_t bytes, uint64_t needed, berth_error *error)
+{
+    if (bytes < needed)
+        return berthi_fail_argument(error, "step", "has too little scratch");
+    if (needed > 0 && scratch == NULL)
+        return berthi_fail_argument(error, "step", "has scratch_bytes, and no scratch");
+    if (needed > 0 && (uintptr_t)scratch % BERTHI_SLAB_ALIGNMENT != 0)
+        return berthi_fail_argument(error, "step", "has scratch at no multiple of 256");
+    return BERTH_OK;
+}
+
+berth_status
 berthi_product_check(product *p, const char *name, berth_error *error)
 {
     const berth_multiply *const step = &p->step;
@@ -303,9 +315,8 @@ berthi_product_check(product *p, const char *name, berth_error *error)
         status = check(p, error);
     if (status != BERTH_OK)
         return status;
-    if (step->scratch_bytes < berthi_product_divide(p, step->scratch))
-        return berthi_fail_argument(error, "step", "has too little scratch");
-    return BERTH_OK;
+    return berthi_scratch_check(step->scratch, step->scratch_bytes,
+                                berthi_product_divide(p, step->scratch), error);
 }
 
 uint64_t

@@ -446,6 +446,9 @@ test_together_refused(void)
     steps[1].inputs = NULL;
     REFUSE(r.l.model, berths, steps, 2, "inputs");
     steps[1] = steps[0];
+    steps[1].scratch = NULL;
+    REFUSE(r.l.model, berths, steps, 2, "scratch_bytes, and no scratch");
+    steps[1] = steps[0];
     berths[1] = UINT64_MAX;
     REFUSE(r.l.model, berths, steps, 2, "is not that of a tensor");
 #undef REFUSE
@@ -469,13 +472,18 @@ test_scratch(void)
             CHECK_GT(r.scratch_bytes, 0);
             if (types[i] == BERTH_ENCODING_INT8)
                 CHECK_EQ(r.scratch_bytes, int8_scratch(count));
-            r.scratch += SCRATCH_BYTES - r.scratch_bytes;
+            r.scratch += (SCRATCH_BYTES - r.scratch_bytes) / 256 * 256;
             step = step_of(&r, 0, count);
             step.threshold = types[i] == BERTH_ENCODING_INT8 ? 0.5f : 0.0f;
             CHECK_EQ(berth_model_multiply(r.l.model, r.berth, &step, NULL, NULL), BERTH_OK);
             CHECK_EQ(berth_stream_wait(r.devices, 0, NULL, -1, NULL), BERTH_OK);
             step.scratch_bytes--;
-            refuse(&r, r.berth, &step, BERTH_EINVAL, "scratch");
+            refuse(&r, r.berth, &step, BERTH_EINVAL, "too little scratch");
+            step.scratch_bytes = SCRATCH_BYTES;
+            step.scratch = r.memory + 4;
+            refuse(&r, r.berth, &step, BERTH_EINVAL, "scratch at no multiple of 256");
+            step.scratch = NULL;
+            refuse(&r, r.berth, &step, BERTH_EINVAL, "scratch_bytes, and no scratch");
             end(&r);
         }
 }
@@ -491,6 +499,10 @@ test_memory_of_another(void)
     T_REQUIRE(begin(&r, BERTH_ENCODING_NATIVE, false, HERE, GPU, NULL));
     CHECK_EQ(r.scratch_bytes, 0); /* plain numbers need none */
     step = step_of(&r, 0, 3);
+    step.scratch = r.memory + 4;
+    CHECK_EQ(berth_model_multiply(r.l.model, r.berth, &step, NULL, NULL), BERTH_OK);
+    step.scratch = NULL;
+    CHECK_EQ(berth_model_multiply(r.l.model, r.berth, &step, NULL, NULL), BERTH_OK);
     step.inputs = outside;
     refuse(&r, r.berth, &step, BERTH_EINTERNAL, "outside");
     end(&r);

@@ -3610,7 +3610,9 @@ BERTH_API berth_status berth_optimizer_step(berth_optimizer *optimizer,
 /*
  * Adds gradients to the sums, f32, of those parameters that have one; in the order of
  * `streams` (NULL: each device's first). A gradient's memory stays until the stream is past
- * it; on the processor that is when the call returns. BERTH_EINVAL without `accumulates`.
+ * it; on the processor that is when the call returns. BERTH_EINVAL, also without `accumulates`,
+ * leaves the sums as they are. After any other failure nothing is added up: begin again with the
+ * first gradients, on the same streams or on such as follow them.
  */
 BERTH_API berth_status berth_optimizer_accumulate(berth_optimizer *optimizer,
                                                   const berth_gradient *gradients,

@@ -243,11 +243,18 @@ add(berthi_step *step, uint64_t parameter, berth_error *error)
     return status;
 }
 
+static void
+forget_sums(berth_optimizer *o)
+{
+    for (uint64_t i = 0; i < o->parameter_count; i++)
+        o->parameters[i].has_sum = false;
+}
+
 void
 berthi_step_forget_sums(berthi_step *step)
 {
-    for (uint64_t i = 0; i < step->optimizer->parameter_count && step->gradients == NULL; i++)
-        step->optimizer->parameters[i].has_sum = false;
+    if (step->gradients == NULL)
+        forget_sums(step->optimizer);
 }
 
 berth_status
@@ -271,5 +278,8 @@ berth_optimizer_accumulate(berth_optimizer *optimizer, const berth_gradient *gra
     for (uint64_t i = 0; i < optimizer->parameter_count && status == BERTH_OK; i++)
         if (gradients[i].values != NULL)
             status = add(&step, i, error);
-    return berthi_step_end(&step, status, error);
+    status = berthi_step_end(&step, status, error);
+    if (status != BERTH_OK) /* some may have been added: a second try would add them again */
+        forget_sums(optimizer);
+    return status;
 }

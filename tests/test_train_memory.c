@@ -854,6 +854,57 @@ test_a_step_without_memory_changes_nothing(void)
     }
 }
 
+/* Sums that are begun whose next gradients' n-th call of the device fails; how many did. */
+static uint64_t
+add_without(trained *t, uint64_t nth)
+{
+    berth_gradient gradients[TRAINED_MAX];
+    berth_status status;
+    uint64_t failures;
+
+    trained_draw(t, ALL, false);
+    trained_gradients(t, ALL, gradients);
+    CHECK_EQ(berth_optimizer_accumulate(t->optimizer, gradients, NULL, NULL), BERTH_OK);
+    berthi_fault_arm(BERTHI_FAULT_DEVICE, nth, false);
+    status = berth_optimizer_accumulate(t->optimizer, gradients, NULL, NULL);
+    failures = berthi_fault_failures(BERTHI_FAULT_DEVICE);
+    berthi_fault_disarm();
+    CHECK_EQ(status != BERTH_OK, failures > 0);
+    if (status == BERTH_OK)
+        CHECK_EQ(berth_optimizer_step(t->optimizer, NULL, NULL, NULL), BERTH_OK);
+    return failures;
+}
+
+/* Gradients that were added up by halves are none: the next ones begin sums anew. */
+static void
+test_sums_begin_anew_after_a_failure(void)
+{
+    uint64_t failures = 1;
+    berth_context *context;
+    trained t;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    if (open_at(&t, context, SIM, BERTH_STATES_DEVICE))
+        for (uint64_t nth = 0; failures > 0 && nth < 50; nth++) {
+            berth_gradient gradients[TRAINED_MAX];
+
+            failures = add_without(&t, nth);
+            if (failures == 0)
+                break;
+            trained_gradients(&t, ALL, gradients);
+            CHECK_EQ(berth_optimizer_accumulate(t.optimizer, gradients, NULL, NULL), BERTH_OK);
+            gradients[0].dtype = BERTH_I8;
+            CHECK_EQ(berth_optimizer_accumulate(t.optimizer, gradients, NULL, NULL),
+                     BERTH_EINVAL); /* which changes nothing */
+            CHECK_EQ(berth_optimizer_step(t.optimizer, NULL, NULL, NULL), BERTH_OK);
+            trained_expect(&t, ALL, 1.0f);
+            trained_check(&t);
+        }
+    CHECK_EQ(failures, 0);
+    trained_close(&t);
+    berth_context_destroy(context);
+}
+
 /* What reads ahead and writes behind makes a step faster; without it there is one as well. */
 static void
 test_a_step_does_without_threads(void)
@@ -1094,6 +1145,7 @@ main(int argc, char **argv)
     T_RUN(test_short_writes_go_on);
     T_RUN(test_a_full_disk_says_what_is_missing);
     T_RUN(test_a_step_without_memory_changes_nothing);
+    T_RUN(test_sums_begin_anew_after_a_failure);
     T_RUN(test_a_step_does_without_threads);
     T_RUN(test_a_torn_step_is_said);
     T_RUN(test_every_call_can_fail);

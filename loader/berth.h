@@ -3502,7 +3502,7 @@ typedef struct berth_optimizer_memory {
  * berth_optimizer_plan() tells what berth_optimizer_create() would allocate for the
  * parameters of one device (BERTH_NO_INDEX: of all), to the byte, and allocates
  * nothing; `values` of parameters may be NULL. Both return BERTH_EINVAL, naming group
- * or parameter, for what is none.
+ * or parameter, for what is none, and for parameters that take more than 2^64 bytes.
  *
  * An optimizer begins with states that are zero and at step 0. BERTH_ENOFIT: a device
  * has no room for them; BERTH_EIO: the disk. Destroy it with berth_optimizer_destroy(),

@@ -140,10 +140,19 @@ typedef struct request {
     bool has_values;
 } request;
 
+/* What one adds to that of all, wherever it lies. Below 2^64 no sum of some of it wraps around. */
+static bool
+can_count(const berth_optimizer *o, const berthi_parameter *p, uint64_t *bytes)
+{
+    return berthi_can_add(*bytes, berthi_optimizer_bytes(o, p, p->place), bytes)
+           && berthi_can_add(*bytes, p->owns_sum ? berthi_sum_parts(p).bytes : 0, bytes);
+}
+
 static berth_status
 describe(berth_optimizer *o, const request *r, berth_error *error)
 {
     berth_optimizer_options mine;
+    uint64_t bytes = 0;
     berth_status status = BERTH_OK;
 
     berth_optimizer_options_init(&mine);
@@ -166,6 +175,9 @@ describe(berth_optimizer *o, const request *r, berth_error *error)
         p->owns_sum = o->accumulates && p->sum == NULL;
         if (berthi_optimizer_bytes(o, p, p->place) == UINT64_MAX)
             status = berthi_optimizer_fail(p, error, "is too large");
+        else if (!can_count(o, p, &bytes))
+            status = berthi_optimizer_fail(p, error,
+                                           "takes more than 2^64 bytes, with those before it");
         else if (p->place == BERTH_STATES_DISK && o->disk.folder == NULL)
             status = berthi_fail_argument(error, "states_dir",
                                           "is NULL, and states are to be on the disk");

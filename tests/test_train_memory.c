@@ -353,6 +353,44 @@ test_plans_are_refused(void)
     berth_context_destroy(context);
 }
 
+/* 2^57 elements of each, whose states take some 2^58 bytes, f32 copies and sums 2^59 each. */
+static void
+test_plans_do_not_wrap_around(void)
+{
+    enum { HUGE_ONES = 22 };
+    const uint64_t shape[] = { UINT64_C(1) << 57 };
+    const berth_optimizer_group g = group_at(BERTH_STATES_DEVICE);
+    berth_parameter parameters[HUGE_ONES];
+    berth_optimizer_options options = options_of();
+    berth_optimizer_memory memory;
+    berth_context *context;
+    berth_error error;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    for (uint32_t i = 0; i < HUGE_ONES; i++)
+        parameters[i] = (berth_parameter){
+            .name = fixture_format("w%u", i), .shape = shape, .rank = 1, .dtype = BERTH_BF16
+        };
+    for (int accumulates = 0; accumulates < 2; accumulates++) {
+        const uint32_t most = accumulates ? 12 : 21;
+
+        options.accumulates = accumulates;
+        CHECK_EQ(berth_optimizer_plan(context, &g, 1, parameters, most, &options, 0, &memory,
+                                      &error),
+                 BERTH_OK);
+        CHECK_EQ(memory.elements, most * shape[0]);
+        CHECK_GT(memory.states[BERTH_STATES_DEVICE], most * shape[0]);
+        CHECK_EQ(memory.gradients, accumulates ? most * shape[0] * 4 : 0);
+        CHECK_EQ(berth_optimizer_plan(context, &g, 1, parameters, most + 1, &options, 0,
+                                      &memory, &error),
+                 BERTH_EINVAL);
+        CHECK_STR(error.tensor, parameters[most].name);
+        CHECK_CONTAINS(error.message, "2^64");
+        CHECK_EQ(memory.elements, 0);
+    }
+    berth_context_destroy(context);
+}
+
 /* ---------------------------------------------------------------------------- pinned */
 
 /* Buffers before the disk are pinned for all devices or for none; unpinned they do as well. */
@@ -1132,6 +1170,7 @@ main(int argc, char **argv)
     T_RUN(test_nothing_is_taken_beside_the_plan);
     T_RUN(test_devices_add_up);
     T_RUN(test_plans_are_refused);
+    T_RUN(test_plans_do_not_wrap_around);
     T_RUN(test_pins_are_for_all);
     T_RUN(test_pins_go_with_states);
     T_RUN(test_states_of_8_bits_are_small);

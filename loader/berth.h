@@ -1337,7 +1337,8 @@ typedef struct berth_plan_options {
     uint32_t slots;         /* for each device, 1 to 8; 0: as many as are best        */
     const char *links;      /* "0=gen4x16,disk=7GB/s": instead of guesses             */
     const char *link_file;  /* path of measured ones, berth-links(5)                  */
-    uint64_t staging_bytes; /* pinned for each GPU; 0: 256 MiB                        */
+    uint64_t staging_bytes; /* pinned for each GPU; 0: 256 MiB. All of them have an eighth
+                               of the host memory that can be used at most            */
     berth_finding_function finding; /* what may not be meant                          */
     void *finding_user;
     const char *link_text;  /* what such a file holds: berth_bench_links(). Not together

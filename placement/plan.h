@@ -253,6 +253,8 @@ uint32_t berthi_plan_experts_of(const berthi_plan_input *input, uint32_t count);
 uint64_t berthi_plan_reserve(const berthi_plan_tier_input *tier, uint64_t budget);
 /* What quantizing takes of a tier beside weights, whatever lies there. */
 uint64_t berthi_plan_beside(const berthi_plan_work *work, uint32_t tier);
+/* Rings of all GPUs as asked for, at most what any host memory has for them: an eighth. */
+uint64_t berthi_plan_rings(const berthi_plan_work *work);
 /* What layers and slots find on a tier with such a budget; UINT64_MAX: no limit. */
 uint64_t berthi_plan_usable(const berthi_plan_work *work, uint32_t tier, uint64_t budget);
 /*

@@ -99,7 +99,7 @@ static berth_status
 measure(const berthi_plan_work *work, const berthi_home_problem *problem, uint32_t tier,
         change *best, berth_error *error)
 {
-    const uint64_t rings = work->device_count * work->input->staging;
+    const uint64_t rings = berthi_plan_rings(work);
     const uint64_t most = berthi_plan_raise(
         work, tier, berthi_add_capped(enough(problem), tier == work->host ? rings : 0));
     berthi_homes found = { .homes = work->homes };

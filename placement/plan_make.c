@@ -8,6 +8,8 @@
 #include "placement/plan_train.h"
 #include "placement/slab.h"
 
+#define RINGS_SHARE 8u /* of what host memory has, one part in so many is theirs at most */
+
 /* -------------------------------------------------------------------- the object */
 
 berth_status
@@ -123,12 +125,22 @@ less_own(const berthi_plan_work *work, uint32_t tier, uint64_t budget)
     return less(left, berthi_plan_beside(work, tier));
 }
 
-/* Rings of all GPUs, at most an eighth of what host memory has for them. */
+uint64_t
+berthi_plan_rings(const berthi_plan_work *work)
+{
+    uint64_t bytes;
+
+    return berthi_can_mul(work->device_count, work->input->staging, &bytes)
+               ? berthi_min_u64(bytes, UINT64_MAX / RINGS_SHARE)
+               : UINT64_MAX / RINGS_SHARE;
+}
+
+/* What host memory has for them. */
 static uint64_t
 staging_of(const berthi_plan_work *work, uint64_t usable)
 {
-    return berthi_min_u64(work->device_count * work->input->staging,
-                          berthi_round_down(usable / 8, BERTHI_SLAB_ALIGNMENT));
+    return berthi_min_u64(berthi_plan_rings(work),
+                          berthi_round_down(usable / RINGS_SHARE, BERTHI_SLAB_ALIGNMENT));
 }
 
 uint64_t

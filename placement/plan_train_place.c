@@ -157,7 +157,7 @@ place_on(choosing *c, uint32_t device, berth_error *error)
 static uint64_t
 with_rings(const berthi_plan_work *work, uint64_t bytes)
 {
-    const uint64_t rings = work->device_count * work->input->staging;
+    const uint64_t rings = berthi_plan_rings(work);
     const uint64_t used = work->usable[work->host] + bytes;
 
     return bytes + berthi_min_u64(rings, used / 7 + 2 * BERTHI_SLAB_ALIGNMENT);

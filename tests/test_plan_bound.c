@@ -253,6 +253,23 @@ test_smallest_change_beside_others(void)
     given_plan(&g, "is short of 7.00 KiB: the smallest change that would do ; 68");
 }
 
+/* Rings of two GPUs that are 2^64 bytes are not none: an eighth, as of any that are too large. */
+static void
+test_rings_do_not_wrap_around(void)
+{
+    static const uint64_t rings[] = { 100 * GIVEN_UNIT, UINT64_C(1) << 63, UINT64_MAX };
+    given g;
+
+    for (uint32_t i = 0; i < 3; i++) {
+        given_begin(&g, "layer t 0\nt.w 60 i @2\nlayer a 0\na.w 4 f\n");
+        given_tier(&g, BERTHI_TIER_GPU, 10, 0, 4, 20);
+        given_tier(&g, BERTHI_TIER_GPU, 10, 0, 4, 20);
+        given_tier(&g, BERTHI_TIER_CPU, 40, 0, 4, 20);
+        g.input.staging = rings[i];
+        given_plan(&g, "is short of 7.00 KiB: the smallest change that would do ; 68");
+    }
+}
+
 typedef struct draws {
     uint64_t state;
 } draws;
@@ -405,6 +422,7 @@ main(int argc, char **argv)
     T_RUN(test_smallest_change_is_of_budgets);
     T_RUN(test_smallest_change_with_a_reserve_of_bytes);
     T_RUN(test_smallest_change_beside_others);
+    T_RUN(test_rings_do_not_wrap_around);
     T_RUN(test_smallest_change_does);
     T_RUN(test_impossible);
     given_end();

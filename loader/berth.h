@@ -999,8 +999,10 @@ typedef struct berth_convert_options {
     int32_t io;               /* berth_io                                             */
     int32_t no_uring;
     uint32_t readers;         /* reader threads; 0: default                           */
-    uint32_t workers;         /* that convert; 0: one a usable core                   */
-    uint64_t ring_bytes;      /* byte cap of the staging ring; 0: 64 MiB              */
+    uint32_t workers;         /* that convert; 0: one a usable core, with devices 4 at
+                                 least. No more than 56 MiB hold the work of, or one  */
+    uint64_t ring_bytes;      /* byte cap of the staging ring; 0: 64 MiB. It has room for
+                                 three reads at least, of 4 MiB mostly: 12 MiB        */
     berth_progress_function progress;
     void *progress_user;
     berth_finding_function finding; /* non-finite values, files left out, and what may
@@ -1010,7 +1012,7 @@ typedef struct berth_convert_options {
     void *finding_user;
     berth_coverage_function coverage;
     void *coverage_user;
-    berth_convert_report *report; /* filled as the job goes; must outlive it          */
+    berth_convert_report *report; /* filled when the job ends; must outlive it        */
     struct berth_devices *devices; /* borrowed: one of them encodes what is quantized, and
                                  decodes what becomes plain, to the same bytes; NULL: the
                                  processor. A resume and other parts may use another  */
@@ -1186,8 +1188,9 @@ typedef struct berth_diff_options {
     int32_t io;               /* berth_io                                             */
     int32_t no_uring;
     uint32_t readers;         /* reader threads; 0: default                           */
-    uint32_t workers;         /* that compare; 0: one a usable core                   */
-    uint64_t ring_bytes;      /* byte cap of the staging ring; 0: 64 MiB              */
+    uint32_t workers;         /* that compare; 0: one a usable core. No more than 96 MiB
+                                 hold the work of, or one                             */
+    uint64_t ring_bytes;      /* byte cap of the staging ring, 12 MiB at least; 0: 64 MiB */
     berth_progress_function progress;
     void *progress_user;
     berth_diff_function tensor;
@@ -1311,9 +1314,10 @@ typedef struct berth_plan_options {
     const char *rules;     /* path of a file of rules, berth-rules(5)                 */
     /* Where it may go. */
     const char *max_memory; /* "0=20GiB,cuda:1=90%,cpu=64GiB,disk=inf"; only tiers that
-                               are named are used. NULL: what is free on this machine,
-                               and the disk. A share is one of what is free there for
-                               this process, see `devices`                            */
+                               are named are used. NULL: host memory that is free on this
+                               machine, and the disk; no GPU but those that `device_map`
+                               names. A share is one of what is free there for this
+                               process, see `devices`                                 */
     const char *reserve;    /* bytes to keep free beside: "0=2GiB,cpu=4GiB"           */
     uint64_t reserve_share; /* of every budget, in billionths; 0: a tenth;
                                BERTH_RESERVE_NONE: nothing                            */
@@ -1975,7 +1979,7 @@ typedef struct berth_slices_options {
     int32_t no_uring;
     uint32_t readers;    /* reader threads; 0: default                                */
     uint32_t workers;    /* that copy; 0: one a usable core                           */
-    uint64_t ring_bytes; /* byte cap of the staging ring; 0: 64 MiB                   */
+    uint64_t ring_bytes; /* byte cap of the staging ring, 12 MiB at least; 0: 64 MiB  */
     berth_progress_function progress;
     void *progress_user;
     berth_slices_report *report; /* filled when the job ends; must outlive it         */
@@ -2091,7 +2095,8 @@ typedef struct berth_load_options {
     int32_t io;              /* berth_io                                              */
     int32_t no_uring;
     uint32_t readers;        /* reader threads; 0: default                            */
-    uint32_t workers;        /* that copy and encode; 0: one a usable core            */
+    uint32_t workers;        /* that copy and encode; 0: one a usable core, with devices
+                                4 at least                                            */
     uint64_t ring_bytes;     /* byte cap of the staging ring, 16 MiB at least; 0: the
                                 plan's, or 64 MiB, and a twentieth of what limits leave
                                 this process, at most                                 */

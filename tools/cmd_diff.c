@@ -40,7 +40,7 @@ static const cli_option diff_options[] = {
       "threads that compare; without it, one a core" },
     IO_OPTION(diff_arguments, io),
     { "ring", '\0', CLI_SIZE, offsetof(diff_arguments, ring_bytes), "SIZE", NULL, "64MiB",
-      "memory for bytes in flight" },
+      "memory for bytes in flight, 12MiB at least" },
     { "json", '\0', CLI_FLAG, offsetof(diff_arguments, wants_json), NULL, NULL, NULL,
       "one JSON object; with --tensors also one a weight" },
     { "quiet", 'q', CLI_FLAG, offsetof(diff_arguments, is_quiet), NULL, NULL, NULL,

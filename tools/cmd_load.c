@@ -48,7 +48,7 @@ static const cli_option load_options[] = {
       "load as this plan says: berth-plan(5)" },
     { "max-memory", 'm', CLI_TEXT, offsetof(load_arguments, max_memory), "LIST", NULL, NULL,
       "plan first, for these memories: 0=20GiB,cpu=64GiB; without both, all of --devices, "
-      "or what is free here" },
+      "or host memory that is free here and the disk" },
     { "type", 't', CLI_CHOICE, offsetof(load_arguments, type), TYPES, NULL, "none",
       "plan first: how weights are stored; none: as they are" },
     { "double-quant", '\0', CLI_FLAG, offsetof(load_arguments, is_double), NULL, NULL, NULL,
@@ -70,10 +70,11 @@ static const cli_option load_options[] = {
     { "jobs", 'j', CLI_NUMBER, offsetof(load_arguments, jobs), "N", NULL, NULL,
       "threads that read; without it, what the machine suggests" },
     { "workers", '\0', CLI_NUMBER, offsetof(load_arguments, workers), "N", NULL, NULL,
-      "threads that copy and encode; without it, one a core" },
+      "threads that copy and encode; without it, one a core, with GPUs 4 at least" },
     IO_OPTION(load_arguments, io),
     { "ring", '\0', CLI_SIZE, offsetof(load_arguments, ring_bytes), "SIZE", NULL, NULL,
-      "memory for bytes in flight; without it, the plan's staging" },
+      "memory for bytes in flight, 16MiB at least; without it, the plan's staging, or 64MiB, "
+      "and a twentieth of what this process may have, at most" },
     { "stages", '\0', CLI_NUMBER, offsetof(load_arguments, stages), "N", NULL, NULL,
       "buffers of it that are filled at once; without it, 4 to 8, and more as long as that "
       "makes reads faster" },

@@ -52,7 +52,8 @@ typedef struct plan_arguments {
 
 static const cli_option plan_options[] = {
     { "max-memory", 'm', CLI_TEXT, offsetof(plan_arguments, max_memory), "LIST", NULL, NULL,
-      "0=20GiB,1=90%,cpu=64GiB,disk=inf: only these; without it, what is free here" },
+      "0=20GiB,1=90%,cpu=64GiB,disk=inf: only these; without it, host memory that is free "
+      "here and the disk, no GPU" },
     { "type", 't', CLI_CHOICE, offsetof(plan_arguments, encoding.type), TYPES, NULL, "none",
       "how weights are stored; none: as they are" },
     ENCODING_OPTIONS(plan_arguments, encoding),

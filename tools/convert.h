@@ -73,10 +73,10 @@ typedef struct convert_arguments {
     { "dry-run", 'n', CLI_FLAG, offsetof(convert_arguments, is_dry), NULL, NULL, NULL,    \
       "decide, count, report; write nothing" },                                            \
     { "jobs", 'j', CLI_NUMBER, offsetof(convert_arguments, jobs), "N", NULL, NULL,        \
-      "threads that convert; without it, one a core" },                                    \
+      "threads that convert; without it, one a core, with --device 4 at least" },          \
     IO_OPTION(convert_arguments, io),                                                      \
     { "ring", '\0', CLI_SIZE, offsetof(convert_arguments, ring_bytes), "SIZE", NULL,      \
-      "64MiB", "memory for bytes in flight" },                                             \
+      "64MiB", "memory for bytes in flight, 12MiB at least" },                             \
     { "json", '\0', CLI_FLAG, offsetof(convert_arguments, wants_json), NULL, NULL, NULL,  \
       "one JSON object: findings, verdict, numbers" },                                     \
     { "quiet", 'q', CLI_FLAG, offsetof(convert_arguments, is_quiet), NULL, NULL, NULL,    \

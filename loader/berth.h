@@ -3560,7 +3560,8 @@ typedef struct berth_step_report {
     uint64_t step;       /* that was made, or would have been                         */
     uint64_t updated;    /* parameters                                                */
     uint64_t non_finite; /* elements of gradients that are NaN or infinite, since the last
-                            report: theirs were left as they are                      */
+                            report, those of skipped steps too: theirs were left as they
+                            are                                                       */
     double norm;         /* of all gradients, scaled, but for elements that are NaN or
                             infinite: those are in `non_finite` alone, and this is finite;
                             NaN where nobody asked for a norm                         */

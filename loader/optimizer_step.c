@@ -216,7 +216,7 @@ update(berthi_step *step, berth_error *error)
 
 /* ------------------------------------------------------------------------- reporting */
 
-/* What devices have counted in this step. They have done it. */
+/* What devices have counted, and the host. They have done it. */
 static berth_status
 read_counts(berthi_step *step, uint64_t *out, berth_error *error)
 {
@@ -238,6 +238,19 @@ read_counts(berthi_step *step, uint64_t *out, berth_error *error)
         d->told = count;
     }
     return status;
+}
+
+/* What nobody has told yet, if anybody wants to know. */
+static berth_status
+tell_counts(berthi_step *step, const berth_step_options *options, berth_step_report *report,
+            berth_error *error)
+{
+    berth_status status;
+
+    if (options->report == NULL)
+        return BERTH_OK;
+    status = berthi_optimizer_settle(step->optimizer, error);
+    return status == BERTH_OK ? read_counts(step, &report->non_finite, error) : status;
 }
 
 static uint64_t
@@ -331,8 +344,9 @@ make(berthi_step *step, const berth_step_options *options, berth_step_report *re
     if (status != BERTH_OK)
         return status;
     if (report->is_skipped) {
+        o->not_finite += report->non_finite;
         berthi_step_forget_sums(step);
-        return BERTH_OK;
+        return tell_counts(step, options, report, error);
     }
     status = prepare(o, error);
     if (status != BERTH_OK)
@@ -341,10 +355,8 @@ make(berthi_step *step, const berth_step_options *options, berth_step_report *re
     report->updated = count_due(step);
     o->is_torn = true;
     status = update(step, error);
-    if (status == BERTH_OK && options->report != NULL)
-        status = berthi_optimizer_settle(o, error);
-    if (status == BERTH_OK && options->report != NULL)
-        status = read_counts(step, &report->non_finite, error);
+    if (status == BERTH_OK)
+        status = tell_counts(step, options, report, error);
     o->is_torn = status != BERTH_OK;
     berthi_step_forget_sums(step);
     return status;

@@ -191,6 +191,63 @@ test_steps_are_skipped(void)
     check_skip(machines[1]);
 }
 
+static uint64_t
+count_odd(const trained *t)
+{
+    uint64_t count = 0;
+
+    for (uint32_t i = 0; i < t->count; i++)
+        for (uint64_t k = 0; k < t->parameters[i].count; k++)
+            count += isfinite(berthi_core_load(t->twins[i].host_gradient,
+                                               t->parameters[i].gradient_dtype, k))
+                         ? 0
+                         : 1;
+    return count;
+}
+
+/* Every element is told once, in the first report from its step on, skipped or not. */
+static void
+check_counts(const char *machine)
+{
+    static const struct { bool is_odd, is_skipped, has_report; } steps[] = {
+        { true, false, false }, { true, true, true }, { true, true, false },
+        { false, false, true }, { true, true, true }, { false, false, true },
+    };
+    berth_gradient gradients[TRAINED_MAX];
+    berth_step_options options;
+    berth_step_report report;
+    uint64_t untold = 0;
+    trained t;
+
+    if (open_two(&t, machine, NULL))
+        for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+            trained_draw(&t, ALL, steps[i].is_odd);
+            trained_gradients(&t, ALL, gradients);
+            CHECK_EQ(count_odd(&t) > 0, steps[i].is_odd);
+            untold += count_odd(&t);
+            berth_step_options_init(&options);
+            options.skips_non_finite = steps[i].is_skipped;
+            options.report = steps[i].has_report ? &report : NULL;
+            CHECK_EQ(berth_optimizer_step(t.optimizer, gradients, &options, NULL), BERTH_OK);
+            if (!steps[i].is_skipped)
+                trained_expect(&t, ALL, 1.0f);
+            trained_check(&t);
+            if (!steps[i].has_report)
+                continue;
+            CHECK_EQ(report.is_skipped, steps[i].is_skipped);
+            CHECK_EQ(report.non_finite, untold);
+            untold = 0;
+        }
+    trained_close(&t);
+}
+
+static void
+test_steps_count_what_was_not_told(void)
+{
+    check_counts(machines[0]);
+    check_counts(machines[1]);
+}
+
 /*
  * Gradients of f16 as many times too large as they must be: a step is skipped, and the next
  * one clipped by the norm of what they are.
@@ -1071,6 +1128,7 @@ main(int argc, char **argv)
     T_RUN(test_norms_are_clipped);
     T_RUN(test_norms_are_the_same_everywhere);
     T_RUN(test_steps_are_skipped);
+    T_RUN(test_steps_count_what_was_not_told);
     T_RUN(test_losses_are_scaled);
     T_RUN(test_gradients_are_added_up);
     T_RUN(test_groups_change);

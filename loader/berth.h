@@ -1335,7 +1335,7 @@ typedef struct berth_plan_options {
     const char *architectures; /* path of newer descriptions of model classes; NULL   */
     /* What it is used for. */
     uint64_t context;       /* tokens of a sequence that are kept; 0: no KV cache     */
-    uint64_t batch;         /* sequences at once                                      */
+    uint64_t batch;         /* sequences at once; 0: 1                                */
     int32_t cache_dtype;    /* of the KV cache; -1: that of the model                 */
     /* How it is streamed. */
     uint32_t slots;         /* for each device, 1 to 8; 0: as many as are best        */

@@ -289,6 +289,8 @@ berth_plan_create(berth_context *context, const berth_checkpoint *checkpoint,
     berth_plan_options_init(&defaults);
     status = berthi_options_take(&mine, sizeof mine, options != NULL ? options : &defaults,
                                  "options", error);
+    if (mine.batch == 0)
+        mine.batch = 1;
     if (status == BERTH_OK)
         status = check_type(&mine, error);
     if (status == BERTH_OK)

@@ -54,8 +54,8 @@ berthi_plan_check_training(const berth_plan_options *options, berth_error *error
                                     "leave mode out, or give a device map");
     if (options->ranks > 1)
         return berthi_fail_argument(error, "train", "is not planned for ranks");
-    if (options->context == 0 || options->batch == 0)
-        return berthi_fail_argument(error, "train", "needs a context and a batch");
+    if (options->context == 0)
+        return berthi_fail_argument(error, "train", "needs a context");
     if (given.is_packed != 0)
         return berthi_fail_argument(error, "is_packed",
                                     "is for estimates, which know lengths");

@@ -1062,6 +1062,8 @@ test_cache(void)
     CHECK_GT(three, 2 * one);
     CHECK_EQ(cache_of(BERTH_F8_E4M3, 1, &one), 64 * 2 * 1024);
     CHECK_EQ(cache_of(BERTH_F8_E5M2, 1, &one), 64 * 2 * 1024);
+    CHECK_EQ(cache_of(BERTH_F8_E5M2, 0, &three), 64 * 2 * 1024); /* one is what 0 means */
+    CHECK_EQ(three, one);
 }
 
 /* Layers with a window keep no more than that: each layer by its own number. */

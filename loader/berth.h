@@ -1296,7 +1296,9 @@ typedef enum berth_stacks {
 typedef struct berth_plan_options {
     size_t struct_size;    /* set by berth_plan_options_init()                        */
     /* What is placed: as in berth_convert_options. NATIVE: as it is stored, or cast to
-       dtype; the other lines up to `rules` have no effect then.                      */
+       dtype. Of the other lines up to `rules` `like`, and with `mode` the list of modules
+       to skip, are read then; double_quant, a block_size that is none, and a NULL in a
+       list are BERTH_EINVAL; the rest has no effect.                                 */
     int32_t type;
     int32_t dtype;         /* loaded as; -1: the model's, NATIVE: as stored           */
     int32_t storage;       /* dtype that 4-bit codes are stored as; -1: BERTH_U8      */

@@ -1548,7 +1548,7 @@ typedef struct berth_map_line {
     int32_t reserved32;
 } berth_map_line;
 
-/* BERTH_OK, or BERTH_EINVAL for a number out of range. */
+/* BERTH_OK, or BERTH_EINVAL, and zeroes, for a number out of range. */
 BERTH_API berth_status berth_plan_get_tier(const berth_plan *plan, uint32_t tier,
                                            berth_plan_tier *out);
 BERTH_API berth_status berth_plan_get_layer(const berth_plan *plan, uint32_t layer,
@@ -3801,7 +3801,7 @@ typedef struct berth_plan_parameter {
     uint64_t reserved[3];
 } berth_plan_parameter;
 
-/* BERTH_EINVAL: the plan is for inference, or has no such tier, parameter or place. */
+/* BERTH_EINVAL, and zeroes: the plan is for inference, or has no such tier, parameter or place. */
 BERTH_API berth_status berth_plan_get_training(const berth_plan *plan,
                                                berth_plan_training *out);
 BERTH_API berth_status berth_plan_get_training_tier(const berth_plan *plan, uint32_t tier,

@@ -326,6 +326,7 @@ berth_plan_get(const berth_plan *plan, berth_plan_summary *summary)
 berth_status
 berth_plan_get_tier(const berth_plan *plan, uint32_t tier, berth_plan_tier *out)
 {
+    memset(out, 0, sizeof *out);
     if (tier >= plan->summary.tier_count)
         return BERTH_EINVAL;
     *out = plan->tiers[tier];
@@ -335,6 +336,7 @@ berth_plan_get_tier(const berth_plan *plan, uint32_t tier, berth_plan_tier *out)
 berth_status
 berth_plan_get_layer(const berth_plan *plan, uint32_t layer, berth_plan_layer *out)
 {
+    memset(out, 0, sizeof *out);
     if (layer >= plan->summary.layer_count)
         return BERTH_EINVAL;
     *out = plan->layers[layer].out;
@@ -344,6 +346,7 @@ berth_plan_get_layer(const berth_plan *plan, uint32_t layer, berth_plan_layer *o
 berth_status
 berth_plan_get_map(const berth_plan *plan, uint32_t line, berth_map_line *out)
 {
+    memset(out, 0, sizeof *out);
     if (line >= plan->summary.map_count)
         return BERTH_EINVAL;
     *out = plan->map[line];
@@ -357,6 +360,7 @@ berth_plan_get_berth(const berth_plan *plan, uint64_t berth, berth_berth *out, c
     const berthi_berth *b;
     berthi_slice slice;
 
+    memset(out, 0, sizeof *out);
     if (berth >= plan->summary.berth_count)
         return BERTH_EINVAL;
     b = &plan->berths[berth];

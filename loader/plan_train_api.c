@@ -7,6 +7,7 @@
 berth_status
 berth_plan_get_training(const berth_plan *plan, berth_plan_training *out)
 {
+    memset(out, 0, sizeof *out);
     if (plan->training == NULL)
         return BERTH_EINVAL;
     *out = plan->training->about;
@@ -17,6 +18,7 @@ berth_status
 berth_plan_get_training_tier(const berth_plan *plan, uint32_t tier,
                              berth_plan_training_tier *out)
 {
+    memset(out, 0, sizeof *out);
     if (plan->training == NULL || tier >= plan->summary.tier_count)
         return BERTH_EINVAL;
     *out = plan->training->tiers[tier];
@@ -30,6 +32,7 @@ berth_plan_get_parameter(const berth_plan *plan, uint64_t number, berth_plan_par
     const berthi_trained *trained;
     berthi_states states;
 
+    memset(out, 0, sizeof *out);
     if (plan->training == NULL || number >= plan->training->about.parameter_count)
         return BERTH_EINVAL;
     trained = &plan->training->trained[number];
@@ -51,13 +54,16 @@ berth_status
 berth_plan_get_group_sized(const berth_plan *plan, int32_t place, berth_optimizer_group *out,
                            size_t struct_size)
 {
+    static const berth_optimizer_group none;
     berth_optimizer_group group;
     const berth_plan_training *const about =
         plan->training != NULL ? &plan->training->about : NULL;
 
     if (about == NULL || place < 0 || place >= BERTH_STATES_PLACE_COUNT
-        || berth_optimizer_group_init(&group, about->kind) != BERTH_OK)
+        || berth_optimizer_group_init(&group, about->kind) != BERTH_OK) {
+        (void)berthi_options_give(out, struct_size, &none, sizeof none);
         return BERTH_EINVAL;
+    }
     group.bits = about->bits;
     group.place = place;
     group.has_master = about->has_master;

@@ -141,6 +141,15 @@ planned_end(planned *p)
     berth_context_destroy(p->context);
 }
 
+bool
+planned_is_zero(const void *bytes, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (((const unsigned char *)bytes)[i] != 0)
+            return false;
+    return true;
+}
+
 uint32_t
 planned_tier(const planned *p, const char *name)
 {

@@ -8,8 +8,10 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "loader/berth.h"
+#include "tests/t.h"
 
 /*
  * A Llama of `layers` layers, hidden 1024, 2816 in its MLP, 8192 words, BF16: 24.5 MiB
@@ -46,6 +48,15 @@ void planned_check(const planned *p);
 uint32_t planned_tier(const planned *p, const char *name);
 /* The number of a layer; ends the test when there is none. */
 uint32_t planned_layer(const planned *p, const char *name);
+
+bool planned_is_zero(const void *bytes, size_t size);
+/* A question about a number that is none: nothing of what was in `out` stays. */
+#define PLANNED_REFUSES(call, out)                                                        \
+    do {                                                                                  \
+        memset(&(out), 0xAB, sizeof(out));                                                \
+        CHECK_EQ(call, BERTH_EINVAL);                                                     \
+        CHECK(planned_is_zero(&(out), sizeof(out)));                                      \
+    } while (0)
 
 /* The plan as JSON; free() it. */
 char *planned_text(const berth_plan *plan, size_t *length);

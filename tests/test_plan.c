@@ -679,6 +679,25 @@ refuse(berth_plan_options options, berth_status status, const char *words)
     planned_end(&p);
 }
 
+static void
+test_numbers_that_are_none(void)
+{
+    berth_plan_options options = options_of("0=1GiB");
+    berth_plan_tier tier;
+    berth_plan_layer layer;
+    berth_map_line line;
+    berth_berth berth;
+    planned p;
+
+    planned_begin(&p, planned_llama(1, false), &options);
+    T_REQUIRE(p.status == BERTH_OK);
+    PLANNED_REFUSES(berth_plan_get_tier(p.plan, p.summary.tier_count, &tier), tier);
+    PLANNED_REFUSES(berth_plan_get_layer(p.plan, p.summary.layer_count, &layer), layer);
+    PLANNED_REFUSES(berth_plan_get_map(p.plan, p.summary.map_count, &line), line);
+    PLANNED_REFUSES(berth_plan_get_berth(p.plan, p.summary.berth_count, &berth, NULL, 0), berth);
+    planned_end(&p);
+}
+
 /* What went wrong before is not said of a plan that is made. */
 static void
 test_error_of_before(void)
@@ -1587,6 +1606,7 @@ main(int argc, char **argv)
     T_RUN(test_no_fit);
     T_RUN(test_smallest_change);
     T_RUN(test_options_refused);
+    T_RUN(test_numbers_that_are_none);
     T_RUN(test_error_of_before);
     T_RUN(test_quantized);
     T_RUN(test_reserves);

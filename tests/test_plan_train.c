@@ -939,6 +939,19 @@ test_sides_of_adapters(void)
     check_adapters(loaded_quantized(gpt2, &convert), "c_attn", 64, 192);
 }
 
+/* Its struct_size stays: a caller may go on with it. */
+static void
+check_no_group(const planned *p, int32_t place)
+{
+    berth_optimizer_group group;
+
+    memset(&group, 0xAB, sizeof group);
+    CHECK_EQ(berth_plan_get_group(p->plan, place, &group), BERTH_EINVAL);
+    CHECK_EQ(group.struct_size, sizeof group);
+    group.struct_size = 0;
+    CHECK(planned_is_zero(&group, sizeof group));
+}
+
 /* QLoRA: a frozen base in 4 bits, adapters and states beside it. */
 static void
 test_qlora(void)
@@ -970,8 +983,10 @@ test_qlora(void)
     CHECK_EQ(parameter.rows, 1024);
     CHECK_EQ(parameter.columns, 8);
     CHECK_EQ(parameter.dtype, BERTH_F32);
-    CHECK_EQ(berth_plan_get_parameter(p.plan, 8, &parameter, NULL, 0), BERTH_EINVAL);
-    CHECK_EQ(berth_plan_get_training_tier(p.plan, 2, &tier), BERTH_EINVAL);
+    PLANNED_REFUSES(berth_plan_get_parameter(p.plan, 8, &parameter, NULL, 0), parameter);
+    PLANNED_REFUSES(berth_plan_get_training_tier(p.plan, 2, &tier), tier);
+    check_no_group(&p, -1);
+    check_no_group(&p, BERTH_STATES_PLACE_COUNT);
     planned_end(&p);
 }
 
@@ -986,7 +1001,7 @@ test_same(void)
         planned_train_options(&train, "0=420MiB,1=200MiB,cpu=1GiB,disk=inf");
     berth_plan_training training;
     berth_plan_training_tier tier;
-    berth_optimizer_group group;
+    berth_plan_parameter parameter;
     char *texts[2];
     planned p;
 
@@ -1002,10 +1017,10 @@ test_same(void)
     free(texts[1]);
     options.train = NULL;
     planned_begin(&p, folder, &options);
-    CHECK_EQ(berth_plan_get_training(p.plan, &training), BERTH_EINVAL);
-    CHECK_EQ(berth_plan_get_training_tier(p.plan, 0, &tier), BERTH_EINVAL);
-    CHECK_EQ(berth_plan_get_parameter(p.plan, 0, NULL, NULL, 0), BERTH_EINVAL);
-    CHECK_EQ(berth_plan_get_group(p.plan, 0, &group), BERTH_EINVAL);
+    PLANNED_REFUSES(berth_plan_get_training(p.plan, &training), training);
+    PLANNED_REFUSES(berth_plan_get_training_tier(p.plan, 0, &tier), tier);
+    PLANNED_REFUSES(berth_plan_get_parameter(p.plan, 0, &parameter, NULL, 0), parameter);
+    check_no_group(&p, 0);
     planned_end(&p);
 }
 

@@ -358,8 +358,9 @@ run_check(berth_job *job, void *user, berth_error *error)
     c->job = job;
     c->bytes = berthi_memory_alloc(c->context, BERTHI_PURPOSE_SCRATCH, memory);
     if (c->bytes == NULL)
-        return berthi_fail_memory(error, "checking a model");
-    c->stretch = c->bytes + (memory - READ_BYTES);
+        status = berthi_fail_memory(error, "checking a model");
+    else
+        c->stretch = c->bytes + (memory - READ_BYTES);
     for (uint64_t i = 0; i < c->model->plan->berth_count && status == BERTH_OK; i++)
         if (!c->model->plan->berths[i].is_tied)
             status = check_berth(c, i, error);

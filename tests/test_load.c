@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/fault.h"
 #include "tests/fixture.h"
 #include "tests/loaded.h"
 #include "tests/t.h"
@@ -155,6 +156,43 @@ test_check_finds(void)
     }
 }
 
+/* Of a check that had no memory, too: what was in it before is gone. */
+static void
+test_check_fills_its_report(void)
+{
+    berth_plan_options options = loaded_options("cpu=64MiB");
+    berth_status status = BERTH_ENOMEM;
+    uint32_t jobs = 0;
+    loaded l;
+
+    loaded_begin(&l, loaded_llama(1, "BF16", 1), &options, NULL);
+    loaded_load(&l);
+    T_REQUIRE(CHECK_EQ(l.status, BERTH_OK));
+    for (uint64_t nth = 0; status != BERTH_OK && nth < 50; nth++) {
+        berth_check_options check;
+        berth_check_report report;
+        berth_job *job;
+
+        memset(&report, 0xAB, sizeof report);
+        berth_check_options_init(&check);
+        check.report = &report;
+        berthi_fault_arm(BERTHI_FAULT_MEMORY, nth, false);
+        status = berth_check_start(l.model, &check, &job, NULL);
+        if (status == BERTH_OK) {
+            jobs++;
+            status = berth_job_finish(job, NULL);
+            CHECK_EQ(report.mismatches, 0);
+            CHECK_EQ(report.bytes, status == BERTH_OK ? l.p.summary.bytes : 0);
+        }
+        berthi_fault_disarm();
+        CHECK(status == BERTH_OK || status == BERTH_ENOMEM);
+    }
+    CHECK_EQ(status, BERTH_OK);
+    CHECK_GT(jobs, 1);
+    loaded_unload(&l);
+    loaded_end(&l);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -165,5 +203,6 @@ main(int argc, char **argv)
     T_RUN(test_quantized_before);
     T_RUN(test_encoded_anew);
     T_RUN(test_check_finds);
+    T_RUN(test_check_fills_its_report);
     return t_end();
 }

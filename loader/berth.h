@@ -3543,7 +3543,10 @@ BERTH_API berth_status berth_optimizer_get_memory(const berth_optimizer *optimiz
                                                   uint32_t device,
                                                   berth_optimizer_memory *out);
 
-/* Another rate, decay, ... from the next step on; kind, bits and master stay. */
+/*
+ * Another rate, decay, ... from the next step on; kind, bits and master stay: BERTH_EINVAL for
+ * others. `place` and `least_8bit` change nothing: states stay where they are, and as they are.
+ */
 BERTH_API berth_status berth_optimizer_set_group(berth_optimizer *optimizer,
                                                  uint32_t number,
                                                  const berth_optimizer_group *group,

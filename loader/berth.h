@@ -301,9 +301,9 @@ BERTH_API berth_status berth_size_parse(const char *text, uint64_t *out_bytes,
                                         berth_error *error);
 
 /*
- * berth_share_parse() reads "95%", "99.5 %" or a share such as "0.95", with up
- * to nine digits behind its point, as billionths. A bare number above 1 is
- * refused: "95" may mean either.
+ * berth_share_parse() reads "95%", "99.5 %" or a share such as "0.95", as billionths,
+ * with no more digits behind its point than these have: nine, of a percentage seven. A
+ * bare number above 1 is refused: "95" may mean either.
  * Returns BERTH_OK or BERTH_EINVAL; *out_share is then 0.
  */
 BERTH_API berth_status berth_share_parse(const char *text, uint64_t *out_share,
@@ -464,7 +464,8 @@ typedef struct berth_context berth_context;
  * berth_context_create() makes the object that carries hooks and accounts. It
  * starts no thread and opens no file. `options` may be NULL.
  * Free it with berth_context_destroy(), after everything made from it.
- * Returns BERTH_OK, BERTH_EINVAL (options of a newer header) or BERTH_ENOMEM.
+ * Returns BERTH_OK, BERTH_EINVAL (options of a newer header, an allocator that lacks one of its
+ * two functions) or BERTH_ENOMEM.
  */
 BERTH_API berth_status berth_context_create(const berth_context_options *options,
                                             berth_context **out_context,
@@ -986,14 +987,15 @@ typedef struct berth_convert_options {
     const char *compute_dtype; /* for config.json; NULL: what a quantized source says,
                                   else "float32"                                      */
     uint64_t min_coverage;    /* billionths of the parameters; less is BERTH_EPOLICY  */
-    uint64_t max_shard_bytes; /* 0: 5 GB                                              */
+    uint64_t max_shard_bytes; /* 4096 at least; 0: 5 GB                               */
     int32_t overwrite;        /* 1: replace what is there; files that berth did not write
                                  stay                                                 */
     int32_t resume;           /* 1: go on with what the same command has finished     */
     int32_t reject_nonfinite; /* 1: NaN and infinities are BERTH_EPOLICY              */
     int32_t dry_run;          /* 1: decide, count, report, write nothing; an output that
                                  cannot be written to fails as it would               */
-    uint32_t part_count;      /* jobs that share the work and `output`; 0: this alone */
+    uint32_t part_count;      /* jobs that share the work and `output`, 10000 at most; 0:
+                                 this alone                                           */
     uint32_t part;            /* which of them this is, from 1                        */
     int32_t join;             /* 1: put together what the parts have finished         */
     int32_t io;               /* berth_io                                             */
@@ -1351,7 +1353,7 @@ typedef struct berth_plan_options {
                                with link_file                                         */
     /* Tensor parallelism, see berth_plan_create(). */
     uint32_t rank;          /* from 0 on                                              */
-    uint32_t ranks;         /* 0, 1: the whole model                                  */
+    uint32_t ranks;         /* 1024 at most; 0, 1: the whole model                    */
     uint64_t expert_hits;   /* of the experts that are wanted and share slots those that
                                are in one already, as billionths: measured by a run; 0:
                                as if all were as likely; BERTH_HITS_NONE: none. Times
@@ -1585,7 +1587,10 @@ BERTH_API berth_status berth_plan_print(const berth_plan *plan, berth_text_funct
  */
 BERTH_API berth_status berth_plan_open(berth_context *context, const char *path,
                                        berth_plan **out_plan, berth_error *error);
-/* The same from memory; `file` is what messages call it. */
+/*
+ * The same from memory; `file` is what messages call it. BERTH_EINVAL for more than 10^9
+ * bytes, which are BERTH_EFORMAT in a file.
+ */
 BERTH_API berth_status berth_plan_parse(berth_context *context, const char *text,
                                         size_t bytes, const char *file,
                                         berth_plan **out_plan, berth_error *error);
@@ -2186,7 +2191,8 @@ typedef struct berth_model berth_model;
  * berth_load_finish(); berth_job_finish() loads for nothing.
  *
  * Returns BERTH_OK, BERTH_EINVAL (options), BERTH_EINTEGRITY (a plan for another
- * checkpoint), BERTH_ENOMEM. The job fails with BERTH_EINTEGRITY where a plan that was read has
+ * checkpoint), BERTH_EUNSUPPORTED (a manifest is required, which slices of tensors cannot be held
+ * against), BERTH_ENOMEM. The job fails with BERTH_EINTEGRITY where a plan that was read has
  * other tensors or caches than the checkpoint, as berth_plan_check() does, with BERTH_EINVAL
  * (devices that are not those of the plan), BERTH_ENOFIT (a device has less than the plan
  * takes), BERTH_ENODEV, BERTH_EUNSUPPORTED, BERTH_ENOMEM, BERTH_EIO, with BERTH_EINTEGRITY
@@ -2335,9 +2341,10 @@ berth_check_options_init(berth_check_options *options)
  * checkpoint again, encodes what was encoded once more, piece by piece on the host, and
  * holds the crc32 of each tensor against that of its berth, on whatever tier. The model
  * must not be used otherwise meanwhile. Finish it with berth_job_finish(): BERTH_OK, or
- * BERTH_EINTEGRITY naming the first tensor that is another; BERTH_EIO, BERTH_ENOMEM,
- * BERTH_ENODEV. It waits as berth_model_digest(), read by read; a cancel is heard in
- * between.
+ * BERTH_EINTEGRITY naming the first tensor that is another; BERTH_EINVAL where the model is
+ * asleep, or a job moves it; BERTH_EUNSUPPORTED where pieces of a weight are too large to
+ * be made anew; BERTH_EIO, BERTH_ENOMEM, BERTH_ENODEV. It waits as berth_model_digest(),
+ * read by read; a cancel is heard in between.
  */
 BERTH_API berth_status berth_check_start(berth_model *model,
                                          const berth_check_options *options,
@@ -2977,15 +2984,17 @@ typedef struct berth_bench_options {
     const char *folder;      /* without a checkpoint: a file is made here that has no
                                 name, read, and gone. Both NULL: nothing is read      */
     berth_devices *devices;  /* NULL: none                                            */
-    double seconds;          /* for all of it; 0: 4 s. Everything is measured once    */
-    uint64_t memory_bytes;   /* of the host, beside the ring; 0: 256 MiB, 1 MiB at least */
-    uint64_t file_bytes;     /* in `folder`; 0: 256 MiB                               */
+    double seconds;          /* for all of it, 3600 at most; 0: 4 s. Everything is measured
+                                once                                                  */
+    uint64_t memory_bytes;   /* of the host, beside the ring: 1 MiB to 1 TiB; 0: 256 MiB */
+    uint64_t file_bytes;     /* in `folder`, the same                                 */
     uint64_t ring_bytes;     /* 0: 64 MiB, which is what loads have                   */
     int32_t io;              /* berth_io                                              */
     int32_t no_uring;
     uint32_t readers;        /* reader threads; 0: default                            */
     uint32_t reserved32;
-    uint64_t wait_ms;        /* longest wait for a device that does not move; 0: 60 s */
+    uint64_t wait_ms;        /* longest wait for a device that does not move, a day at most;
+                                0: 60 s                                               */
     const berth_bench *earlier; /* of the same options: each line gets the better rate of
                                 the two, and how far they are apart                   */
     berth_progress_function progress;
@@ -3210,11 +3219,11 @@ typedef struct berth_estimate_options {
     uint64_t batch;          /* sequences; 0: 1                                       */
     uint64_t runtime_bytes;  /* of a device's context; 512 MiB unless changed         */
     uint64_t workspace_bytes; /* of cuBLASLt; 32 MiB unless changed                   */
-    const uint64_t *contexts; /* columns of the table; NULL: `context` alone          */
+    const uint64_t *contexts; /* columns of the table, 64 at most; NULL: `context` alone */
     uint32_t context_count;
     uint32_t budget_count;
-    const uint64_t *budgets; /* bytes of each device, in the order they are filled in;
-                                NULL: nothing is fitted                               */
+    const uint64_t *budgets; /* bytes of each device, in the order they are filled in, 1024
+                                at most, one for training; NULL: nothing is fitted    */
     uint64_t host_bytes;     /* that streamed layers may take; 0: as many as needed   */
     uint32_t reserve_percent; /* of each budget, kept free; 10 unless changed         */
     uint32_t reserved32;
@@ -3471,11 +3480,12 @@ typedef struct berth_optimizer_options {
     berth_devices *devices; /* borrowed; NULL: the processor                          */
     const char *states_dir; /* copied; for states on the disk; made where it is not   */
     uint32_t threads;       /* that update on the processor; 0: one a usable core     */
-    uint32_t slots;         /* pages of a device that are on the way at a time; 0: 4  */
+    uint32_t slots;         /* pages of a device that are on the way at a time, 16 at
+                               most; 0: 4                                             */
     int32_t accumulates;    /* 1: gradients can be added up in f32, beside values     */
     int32_t reserved32;
     uint64_t wait_ms;       /* longest wait for a device that does not move; 0: 60 s  */
-    uint64_t page_elements; /* a multiple of 4096; 0: 2^22                            */
+    uint64_t page_elements; /* a multiple of 4096, 2^28 at most; 0: 2^22              */
     uint64_t reserved[6];
 } berth_optimizer_options;
 

@@ -142,7 +142,7 @@ typedef struct request {
 
 /* What one adds to that of all, wherever it lies. Below 2^64 no sum of some of it wraps around. */
 static bool
-can_count(const berth_optimizer *o, const berthi_parameter *p, uint64_t *bytes)
+can_count(const berth_optimizer *o, const berthi_trained_tensor *p, uint64_t *bytes)
 {
     return berthi_can_add(*bytes, berthi_optimizer_bytes(o, p, p->place), bytes)
            && berthi_can_add(*bytes, p->owns_sum ? berthi_sum_parts(p).bytes : 0, bytes);

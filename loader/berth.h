@@ -986,7 +986,8 @@ typedef struct berth_convert_options {
     const char *rules;        /* path of a file of rules, berth-rules(5); NULL: none  */
     const char *compute_dtype; /* for config.json; NULL: what a quantized source says,
                                   else "float32"                                      */
-    uint64_t min_coverage;    /* billionths of the parameters; less is BERTH_EPOLICY  */
+    uint64_t min_coverage;    /* billionths of the parameters; less is BERTH_EPOLICY, more
+                                 than all BERTH_EINVAL                                */
     uint64_t max_shard_bytes; /* 4096 at least; 0: 5 GB                               */
     int32_t overwrite;        /* 1: replace what is there; files that berth did not write
                                  stay                                                 */

@@ -605,6 +605,8 @@ find_mistake(const berth_convert_options *options)
         return "has a dtype that models are not loaded as";
     if (!berthi_format_is_block_size(options->block_size))
         return "has a block_size that is no power of two from 32 to 4096";
+    if (options->min_coverage > BERTHI_WHOLE)
+        return "has a min_coverage of more than all";
     if (options->max_shard_bytes < MIN_SHARD_BYTES)
         return "has shards of less than 4096 bytes";
     if (options->io < BERTH_IO_AUTO || options->io > BERTH_IO_BUFFERED)

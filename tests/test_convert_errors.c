@@ -108,6 +108,7 @@ test_arguments(void)
     CHECK_ARGUMENT(block_size, 16, "has a block_size");
     CHECK_ARGUMENT(block_size, 8192, "has a block_size");
     CHECK_ARGUMENT(max_shard_bytes, 4095, "has shards of less");
+    CHECK_ARGUMENT(min_coverage, 1000000001, "has a min_coverage of more than all");
     CHECK_ARGUMENT(io, 3, "has an unknown io");
     CHECK_ARGUMENT(io, -1, "has an unknown io");
     CHECK_ARGUMENT(like, "hf3", "is none of");

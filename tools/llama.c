@@ -175,7 +175,7 @@ make_run(program *p, berth_error *error)
         .cache_dtype = llama_options_dtype(o->cache_dtype),
         .has_int8_inputs = o->has_int8_inputs,
         .compute = p->compute,
-        .activations = llama_options_dtype(o->activations),
+        .activations = llama_options_dtype(o->activations != NULL ? o->activations : "f32"),
     };
 
     p->logits = malloc(logits * sizeof *p->logits);

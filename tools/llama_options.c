@@ -189,6 +189,15 @@ is_standard(const char *path)
     return path != NULL && strcmp(path, "-") == 0;
 }
 
+/* Where nobody says who computes it is GPUs, and those alone are called "cuda". */
+static bool
+may_compute_on_devices(const llama_options *o)
+{
+    return o->compute != NULL   ? strcmp(o->compute, "device") == 0
+           : o->devices != NULL ? strstr(o->devices, "cuda") != NULL
+                                : false;
+}
+
 static berth_status
 check(const llama_options *o, berth_error *error)
 {
@@ -221,11 +230,13 @@ check(const llama_options *o, berth_error *error)
                           o->slots, SLOTS_MOST);
     if (llama_options_dtype(o->cache_dtype) < 0)
         return refuse_value(error, "--cache-dtype", o->cache_dtype, "one of f32|f16|bf16");
-    if (llama_options_dtype(o->activations) < 0)
+    if (o->activations != NULL && llama_options_dtype(o->activations) < 0)
         return refuse_value(error, "--activations", o->activations, "one of f32|f16|bf16");
     if (o->compute != NULL && strcmp(o->compute, "host") != 0
         && strcmp(o->compute, "device") != 0)
         return refuse_value(error, "--compute", o->compute, "one of host|device");
+    if (o->activations != NULL && !may_compute_on_devices(o))
+        return refuse(error, "--activations", "has no effect without --compute device");
     /* What is wrong in it, before anything is opened. */
     return llama_options_plan(o, &made, error);
 }
@@ -237,7 +248,6 @@ llama_options_parse(int argc, char **argv, llama_options *out, berth_error *erro
 
     *out = (llama_options){ .generate = 1,
                             .cache_dtype = "f32",
-                            .activations = "f32",
                             .wants_json = json_is_asked(argc, argv) };
     for (int i = 1; i < argc; i++) {
         berth_status status = BERTH_OK;

@@ -35,7 +35,7 @@ typedef struct llama_options {
     uint32_t threads;
     const char *cache_dtype; /* "f32" */
     const char *compute;     /* "host", "device"; NULL: as the devices are */
-    const char *activations; /* "f32" */
+    const char *activations; /* NULL: "f32" */
     bool has_int8_inputs;
     bool wants_json;
     bool is_quiet;

@@ -3479,7 +3479,8 @@ typedef struct berth_parameter {
 typedef struct berth_optimizer_options {
     size_t struct_size;     /* set by berth_optimizer_options_init()                  */
     berth_devices *devices; /* borrowed; NULL: the processor                          */
-    const char *states_dir; /* copied; for states on the disk; made where it is not   */
+    const char *states_dir; /* copied; for states on the disk; made where it is not, and
+                               then removed as soon as the file, without a name, is there */
     uint32_t threads;       /* that update on the processor; 0: one a usable core     */
     uint32_t slots;         /* pages of a device that are on the way at a time, 16 at
                                most; 0: 4                                             */

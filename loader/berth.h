@@ -1003,7 +1003,7 @@ typedef struct berth_convert_options {
     int32_t no_uring;
     uint32_t readers;         /* reader threads; 0: default                           */
     uint32_t workers;         /* that convert; 0: one a usable core, with devices 4 at
-                                 least. No more than 56 MiB hold the work of, or one  */
+                                 least. Fewer where the work of all takes over 56 MiB */
     uint64_t ring_bytes;      /* byte cap of the staging ring; 0: 64 MiB. It has room for
                                  three reads at least, of 4 MiB mostly: 12 MiB        */
     berth_progress_function progress;
@@ -1191,8 +1191,8 @@ typedef struct berth_diff_options {
     int32_t io;               /* berth_io                                             */
     int32_t no_uring;
     uint32_t readers;         /* reader threads; 0: default                           */
-    uint32_t workers;         /* that compare; 0: one a usable core. No more than 96 MiB
-                                 hold the work of, or one                             */
+    uint32_t workers;         /* that compare; 0: one a usable core. Fewer where the work
+                                 of all takes over 96 MiB                             */
     uint64_t ring_bytes;      /* byte cap of the staging ring, 12 MiB at least; 0: 64 MiB */
     berth_progress_function progress;
     void *progress_user;

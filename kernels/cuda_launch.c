@@ -322,8 +322,8 @@ static berth_status
 bring_context(const berthi_cuda_call *call)
 {
     const berthi_cuda *const machine = call->device->machine;
-    void *context = NULL;
-    int code = BERTHI_CUDA_OK;
+    void *context;
+    int code;
 
     if (!machine->has_contexts)
         return BERTH_OK;

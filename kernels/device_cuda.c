@@ -305,6 +305,16 @@ cuda_await(berthi_device *device, berthi_event *event, uint64_t deadline_ns,
 
 /* -------------------------------------------------------------------------- work */
 
+/* Of a copy that has failed something may be under way all the same. */
+static void
+drain_after_failure(const berthi_cuda_call *call, berthi_stream *stream)
+{
+    berthi_cuda_call quiet = *call;
+
+    quiet.error = NULL; /* the first failure is the one to be told */
+    (void)berthi_cuda_drain(&quiet, stream);
+}
+
 /*
  * Whether the runtime has read or written the host side when it returns depends on the
  * driver and the machine, so what is not pinned is waited for; also when the copy has
@@ -316,13 +326,11 @@ copy_unpinned(const berthi_cuda_call *call, const berthi_copy *copy, berthi_stre
     const int code =
         call->calls->copy(copy->to, copy->from, copy->bytes, copy->kind, stream);
     const berth_status asked = berthi_cuda_judge(call, code);
-    berthi_cuda_call quiet = *call;
-    berth_status done;
 
-    if (asked != BERTH_OK)
-        quiet.error = NULL; /* the first failure is the one to be told */
-    done = berthi_cuda_drain(&quiet, stream);
-    return asked != BERTH_OK ? asked : done;
+    if (asked == BERTH_OK)
+        return berthi_cuda_drain(call, stream);
+    drain_after_failure(call, stream);
+    return asked;
 }
 
 static berth_status
@@ -332,16 +340,6 @@ copy_piece(const berthi_cuda_call *call, const berthi_copy *copy, berthi_stream 
         return copy_unpinned(call, copy, stream);
     return berthi_cuda_judge(call, call->calls->copy(copy->to, copy->from, copy->bytes,
                                                      copy->kind, stream));
-}
-
-/* The stream has been asked for pieces of a copy that has failed. */
-static void
-await_pieces(const berthi_cuda_call *call, berthi_stream *stream)
-{
-    berthi_cuda_call quiet = *call;
-
-    quiet.error = NULL; /* the first failure is the one to be told */
-    (void)berthi_cuda_drain(&quiet, stream);
 }
 
 /*
@@ -367,7 +365,7 @@ copy_pieces(const berthi_cuda_call *call, const berthi_copy *copy, berthi_stream
         if (status == BERTH_OK)
             continue;
         if (at > 0)
-            await_pieces(call, stream);
+            drain_after_failure(call, stream);
         return status;
     }
     return BERTH_OK;

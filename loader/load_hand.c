@@ -8,6 +8,7 @@
 #include "kernels/sys.h"
 #include "kernels/trace.h"
 #include "loader/load_job.h"
+#include "loader/stage.h"
 
 /* ------------------------------------------------------------------------- memory */
 
@@ -15,7 +16,7 @@
 static bool
 alloc_own(berthi_load *load, berthi_load_hand *hand)
 {
-    const uint64_t values = berthi_load_pages(load->values_max);
+    const uint64_t values = berthi_round_up(load->values_max, BERTHI_STAGE_ALIGNMENT);
     const uint64_t bytes = values + load->gathered_max;
 
     if (bytes == 0)
@@ -143,9 +144,9 @@ berthi_load_hand_give(berthi_load *load, berthi_load_hand *hand)
 
 /* ------------------------------------------------------------------------- copies */
 
-void
-berthi_load_copy_in_host(berthi_load *load, uint32_t tier, void *to, const uint8_t *bytes,
-                         uint64_t size)
+static void
+copy_in_host(berthi_load *load, uint32_t tier, void *to, const uint8_t *bytes,
+             uint64_t size)
 {
     const uint64_t begin_ns = berthi_sys_now_ns();
 
@@ -154,9 +155,9 @@ berthi_load_copy_in_host(berthi_load *load, uint32_t tier, void *to, const uint8
     berthi_load_count_since(&load->tiers[tier].copy_ns, begin_ns);
 }
 
-berth_status
-berthi_load_hand_ask(berthi_load *load, berthi_load_hand *hand, uint32_t tier,
-                     const berthi_copy *copy, berth_error *error)
+static berth_status
+ask_for(berthi_load *load, berthi_load_hand *hand, uint32_t tier, const berthi_copy *copy,
+        berth_error *error)
 {
     berthi_device *const device = load->model->tiers[tier].device;
     berthi_load_tier *const lane = &load->tiers[tier];
@@ -178,7 +179,7 @@ flush(berthi_load *load, berthi_load_hand *hand, berth_error *error)
     if (copy.bytes == 0)
         return BERTH_OK;
     hand->pending.bytes = 0;
-    return berthi_load_hand_ask(load, hand, hand->pending_tier, &copy, error);
+    return ask_for(load, hand, hand->pending_tier, &copy, error);
 }
 
 /* Neighbours in the file are often neighbours in the slab: one copy for both. */
@@ -212,8 +213,23 @@ berthi_load_hand_put(berthi_load *load, berthi_load_hand *hand, uint32_t tier, v
 {
     if (load->tiers[tier].stream != NULL)
         return copy_to_device(load, hand, tier, to, bytes, size, error);
-    berthi_load_copy_in_host(load, tier, to, bytes, size);
+    copy_in_host(load, tier, to, bytes, size);
     return BERTH_OK;
+}
+
+/* It has no neighbours: not pending. */
+berth_status
+berthi_load_hand_put_own(berthi_load *load, berthi_load_hand *hand, uint32_t tier,
+                         berthi_copy copy, berth_error *error)
+{
+    if (load->tiers[tier].stream == NULL) {
+        copy_in_host(load, tier, copy.to, copy.from, copy.bytes);
+        return BERTH_OK;
+    }
+    copy.kind = BERTHI_COPY_TO_DEVICE;
+    copy.layer = hand->layer;
+    hand->is_copied |= copy.is_pinned;
+    return ask_for(load, hand, tier, &copy, error);
 }
 
 /* ------------------------------------------------------------------------ waiting */

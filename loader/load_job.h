@@ -253,7 +253,6 @@ berth_status berthi_load_clear_padding(berthi_load *load, berth_error *error);
 
 /* ---------------------------------------------------------------- load_memory.c */
 
-uint64_t berthi_load_pages(uint64_t bytes);
 /*
  * Of this size, as scratch. `is_copied`: devices will copy from it, so it is pinned; refused,
  * it is not, and that is noted. False: there is none.
@@ -278,12 +277,9 @@ void berthi_load_free_hands(berthi_load *load);
 berth_status berthi_load_hand_put(berthi_load *load, berthi_load_hand *hand, uint32_t tier,
                                   void *to, const uint8_t *bytes, uint64_t size,
                                   berth_error *error);
-/* Of a tier that is a device's: now. */
-berth_status berthi_load_hand_ask(berthi_load *load, berthi_load_hand *hand, uint32_t tier,
-                                  const berthi_copy *copy, berth_error *error);
-/* Of one that is host memory. */
-void berthi_load_copy_in_host(berthi_load *load, uint32_t tier, void *to,
-                              const uint8_t *bytes, uint64_t size);
+/* The same of what has been put together here; `copy` says from where, and whether pinned. */
+berth_status berthi_load_hand_put_own(berthi_load *load, berthi_load_hand *hand,
+                                      uint32_t tier, berthi_copy copy, berth_error *error);
 /*
  * The staging buffer, and the hand's own memory, are free again when all that was asked for
  * here is done: after a failure, too, or else they stay with the load (load_end.c). `status`

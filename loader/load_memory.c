@@ -3,17 +3,11 @@
 #include "loader/load_job.h"
 #include "loader/stage.h"
 
-uint64_t
-berthi_load_pages(uint64_t bytes)
-{
-    return berthi_round_up(bytes, BERTHI_STAGE_ALIGNMENT);
-}
-
 bool
 berthi_load_memory_take(berthi_load *load, uint64_t bytes, bool is_copied,
                         berthi_load_memory *memory)
 {
-    memory->bytes = berthi_load_pages(bytes);
+    memory->bytes = berthi_round_up(bytes, BERTHI_STAGE_ALIGNMENT);
     memory->at = berthi_memory_aligned(load->context, BERTHI_PURPOSE_SCRATCH,
                                        memory->bytes, BERTHI_STAGE_ALIGNMENT);
     memory->is_pinned = memory->at != NULL && is_copied

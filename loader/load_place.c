@@ -92,21 +92,6 @@ read_values(const berthi_load_run *run, const berthi_load_unit *unit,
     return hand->values + span.lead * berthi_format_element_bytes(run->dtype);
 }
 
-/* What has been put together, and has no neighbours: not pending. */
-static berth_status
-put_own(berthi_load *load, berthi_load_hand *hand, uint32_t tier, berthi_copy copy,
-        berth_error *error)
-{
-    if (load->tiers[tier].stream == NULL) {
-        berthi_load_copy_in_host(load, tier, copy.to, copy.from, copy.bytes);
-        return BERTH_OK;
-    }
-    copy.kind = BERTHI_COPY_TO_DEVICE;
-    copy.layer = hand->layer;
-    hand->is_copied |= copy.is_pinned;
-    return berthi_load_hand_ask(load, hand, tier, &copy, error);
-}
-
 /* Values that stay plain numbers. */
 static berth_status
 put_values(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *run,
@@ -114,12 +99,12 @@ put_values(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *run
 {
     const uint64_t width = berthi_format_element_bytes(run->dtype);
 
-    return put_own(load, hand, run->tier,
-                   (berthi_copy){ .is_pinned = s->is_pinned,
-                                  .to = run->codes + s->first * width,
-                                  .from = s->values,
-                                  .bytes = s->count * width },
-                   error);
+    return berthi_load_hand_put_own(load, hand, run->tier,
+                                    (berthi_copy){ .is_pinned = s->is_pinned,
+                                                   .to = run->codes + s->first * width,
+                                                   .from = s->values,
+                                                   .bytes = s->count * width },
+                                    error);
 }
 
 /* Into the berth. */
@@ -274,12 +259,12 @@ place_unit(berthi_load *load, berthi_load_hand *hand, const berthi_load_unit *un
     columns = &load->columns[unit->columns];
     berthi_cut_gather(&columns->cut, unit->first - columns->place, unit->count, bytes,
                       hand->gathered);
-    return put_own(load, hand, unit->tier,
-                   (berthi_copy){ .is_pinned = hand->own.is_pinned,
-                                  .to = to,
-                                  .from = hand->gathered,
-                                  .bytes = unit->count },
-                   error);
+    return berthi_load_hand_put_own(load, hand, unit->tier,
+                                    (berthi_copy){ .is_pinned = hand->own.is_pinned,
+                                                   .to = to,
+                                                   .from = hand->gathered,
+                                                   .bytes = unit->count },
+                                    error);
 }
 
 berth_status

@@ -339,7 +339,7 @@ awake_bytes(const berth_model *model, bool discards)
 
     for (uint32_t t = 0; t < model->tier_count; t++)
         if (berthi_hold_is_due(model, t, discards))
-            bytes += discards ? berthi_hold_bytes_left(model, t) : berthi_hold_bytes(model, t);
+            bytes += berthi_hold_bytes(model, t, discards);
     return bytes;
 }
 

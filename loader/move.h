@@ -198,10 +198,8 @@ berthi_spot berthi_move_spot(const berthi_model_tier *tier, uint64_t offset);
 
 /* -------------------------------------------------------------- holds (move_hold.c) */
 
-/* What of the model a hold of the tier takes. */
-uint64_t berthi_hold_bytes(const berth_model *model, uint32_t tier);
-/* The same where it discards what the checkpoint holds. */
-uint64_t berthi_hold_bytes_left(const berth_model *model, uint32_t tier);
+/* What of the model a hold of the tier takes, without what is discarded. */
+uint64_t berthi_hold_bytes(const berth_model *model, uint32_t tier, bool discards);
 /* True where the tier gives its slab back when the model sleeps. */
 bool berthi_hold_is_due(const berth_model *model, uint32_t tier, bool discards);
 

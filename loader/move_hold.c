@@ -46,23 +46,12 @@ is_of(const berth_model *model, uint64_t berth, uint32_t tier)
 }
 
 uint64_t
-berthi_hold_bytes(const berth_model *model, uint32_t tier)
+berthi_hold_bytes(const berth_model *model, uint32_t tier, bool discards)
 {
     uint64_t bytes = 0;
 
     for (uint64_t i = 0; i < model->plan->berth_count; i++)
-        if (is_of(model, i, tier))
-            bytes += model->plan->berths[i].bytes;
-    return bytes;
-}
-
-uint64_t
-berthi_hold_bytes_left(const berth_model *model, uint32_t tier)
-{
-    uint64_t bytes = 0;
-
-    for (uint64_t i = 0; i < model->plan->berth_count; i++)
-        if (is_of(model, i, tier) && !berthi_move_is_stored(model, i))
+        if (is_of(model, i, tier) && is_taken(model, i, discards))
             bytes += model->plan->berths[i].bytes;
     return bytes;
 }
@@ -77,7 +66,8 @@ berthi_hold_is_due(const berth_model *model, uint32_t tier, bool discards)
         return false;
     return t->kind == BERTH_TIER_GPU
            || (discards
-               && berthi_hold_bytes_left(model, tier) < berthi_hold_bytes(model, tier));
+               && berthi_hold_bytes(model, tier, true)
+                      < berthi_hold_bytes(model, tier, false));
 }
 
 /* -------------------------------------------------------------------------- holds */
@@ -89,8 +79,7 @@ berthi_hold_create(berthi_carrier *carrier, uint32_t tier, bool discards,
     const berthi_pin_watch watch = berthi_carrier_pin_watch(carrier);
     berth_model *const model = carrier->model;
     berthi_model_tier *const t = &model->tiers[tier];
-    const uint64_t bytes = discards ? berthi_hold_bytes_left(model, tier)
-                                    : berthi_hold_bytes(model, tier);
+    const uint64_t bytes = berthi_hold_bytes(model, tier, discards);
     berth_status status = berthi_model_create_hold(model, t, bytes, error);
     uint64_t at = 0;
 
@@ -186,7 +175,7 @@ berthi_model_asleep_bytes(const berth_model *model)
 
     for (uint32_t t = 0; t < model->tier_count; t++)
         if (is_gone(&model->tiers[t]))
-            bytes += berthi_hold_bytes(model, t);
+            bytes += berthi_hold_bytes(model, t, false);
     return bytes;
 }
 

@@ -232,7 +232,7 @@ list_berths(berthi_replan *replan, berth_error *error)
     }
     for (uint32_t t = 0; t < replan->tier_count; t++)
         if (replan->is_tight[t] && replan->old_of[t] != BERTHI_NO_TIER)
-            replan->bytes += berthi_hold_bytes(model, replan->old_of[t]);
+            replan->bytes += berthi_hold_bytes(model, replan->old_of[t], false);
     return BERTH_OK;
 }
 

@@ -203,6 +203,14 @@ berthi_fail_argument(berth_error *error, const char *name, const char *wrong)
                        wrong);
 }
 
+berth_status
+berthi_fail_number(berth_error *error, const char *name, uint64_t number, uint64_t count)
+{
+    return berthi_fail(error, BERTH_REASON_ARGUMENT, NULL,
+                       "argument `%s` is %" PRIu64 ", and there are %" PRIu64, name, number,
+                       count);
+}
+
 bool
 berthi_texts_are_there(const char *const *texts, uint32_t count)
 {

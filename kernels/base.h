@@ -62,6 +62,9 @@ berth_status berthi_fail_memory(berth_error *error, const char *what);
 
 /* An argument the caller got wrong: `name` of the argument, what is wrong. */
 berth_status berthi_fail_argument(berth_error *error, const char *name, const char *wrong);
+/* The same of a number from 0 on that is not below `count`. */
+berth_status berthi_fail_number(berth_error *error, const char *name, uint64_t number,
+                                uint64_t count);
 
 /* Whether a caller's list of so many texts has each of them. */
 bool berthi_texts_are_there(const char *const *texts, uint32_t count);

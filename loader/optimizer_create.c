@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* optimizer_create.c - an optimizer planned, made and looked at. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -231,9 +230,7 @@ berth_optimizer_plan(berth_context *context, const berth_optimizer_group *groups
     if (status != BERTH_OK)
         return status;
     if (device != BERTH_NO_INDEX && device >= o->device_count) {
-        status = berthi_fail(error, BERTH_REASON_ARGUMENT, NULL,
-                             "argument `device` is %" PRIu32 ", and there are %" PRIu32,
-                             device, o->device_count);
+        status = berthi_fail_number(error, "device", device, o->device_count);
     } else {
         add_parameters(o, device, out);
         add_planned(o, device, out);

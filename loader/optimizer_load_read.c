@@ -12,7 +12,6 @@
 #include "quant/format.h"
 
 #define PIECE_BYTES (UINT64_C(1) << 20)
-#define DIGITS      BERTHI_HEX32_DIGITS /* of a crc32 */
 
 static const char what[] = "reading states";
 
@@ -108,12 +107,12 @@ verify_shard(const berth_checkpoint *file, uint32_t number, uint8_t *buffer,
 
     if (digits == NULL)
         return BERTH_OK;
-    if (length != shard->entry_count * DIGITS)
+    if (length != shard->entry_count * BERTHI_HEX32_DIGITS)
         return berthi_fail(error, BERTH_REASON_COMPANION_MISMATCH, &about,
                            "the digests of its metadata are those of other tensors");
     for (uint64_t i = 0; i < shard->entry_count && status == BERTH_OK; i++)
-        status = verify_tensor(file, shard->first_entry + i, digits + i * DIGITS, buffer,
-                               error);
+        status = verify_tensor(file, shard->first_entry + i, digits + i * BERTHI_HEX32_DIGITS,
+                               buffer, error);
     return status;
 }
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* optimizer_move.c - states from one place to another, between two steps. */
-#include <inttypes.h>
 #include <string.h>
 
 #include "kernels/sys.h"
@@ -87,9 +86,7 @@ check(const berth_optimizer *o, uint64_t parameter, int32_t place, berth_error *
     if (o == NULL)
         return berthi_fail_argument(error, "optimizer", "is NULL");
     if (parameter >= o->parameter_count)
-        return berthi_fail(error, BERTH_REASON_ARGUMENT, NULL,
-                           "argument `parameter` is %" PRIu64 ", and there are %" PRIu64,
-                           parameter, o->parameter_count);
+        return berthi_fail_number(error, "parameter", parameter, o->parameter_count);
     if (place < 0 || place >= BERTH_STATES_PLACE_COUNT)
         return berthi_fail_argument(error, "place", "is none of device, host and disk");
     return BERTH_OK;

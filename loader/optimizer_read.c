@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* optimizer_read.c - states as numbers, and f32 copies as they begin. */
-#include <inttypes.h>
 #include <string.h>
 
 #include "kernels/core.h"
@@ -149,9 +148,7 @@ berth_optimizer_read(berth_optimizer *optimizer, uint64_t parameter, uint32_t st
     if (out == NULL)
         return berthi_fail_argument(error, "out", "is NULL");
     if (parameter >= optimizer->parameter_count)
-        return berthi_fail(error, BERTH_REASON_ARGUMENT, NULL,
-                           "argument `parameter` is %" PRIu64 ", and there are %" PRIu64,
-                           parameter, optimizer->parameter_count);
+        return berthi_fail_number(error, "parameter", parameter, optimizer->parameter_count);
     p = &optimizer->parameters[parameter];
     if (state >= p->states.count)
         return berthi_optimizer_fail(p, error, "has no such state");

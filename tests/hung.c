@@ -7,15 +7,15 @@
 #include "tests/t.h"
 
 static berthi_sim_device *
-simulated(berth_devices *devices)
+simulated(berth_devices *devices, uint32_t device)
 {
-    return (berthi_sim_device *)berthi_devices_at(devices, 0);
+    return (berthi_sim_device *)berthi_devices_at(devices, device);
 }
 
 void
 hung_copy(berth_devices *devices, uint64_t before)
 {
-    berthi_sim_device *const d = simulated(devices);
+    berthi_sim_device *const d = simulated(devices, 0);
 
     pthread_mutex_lock(&d->sim->lock);
     d->words.hang = d->copies + before + 1;
@@ -25,7 +25,7 @@ hung_copy(berth_devices *devices, uint64_t before)
 bool
 hung_has(berth_devices *devices)
 {
-    berthi_sim_device *const d = simulated(devices);
+    berthi_sim_device *const d = simulated(devices, 0);
     bool has;
 
     pthread_mutex_lock(&d->sim->lock);
@@ -37,7 +37,7 @@ hung_has(berth_devices *devices)
 void
 hung_lose(berth_devices *devices, uint32_t device)
 {
-    berthi_sim_device *const d = (berthi_sim_device *)berthi_devices_at(devices, device);
+    berthi_sim_device *const d = simulated(devices, device);
 
     pthread_mutex_lock(&d->sim->lock);
     d->words.lose = d->calls + 1;
@@ -47,7 +47,7 @@ hung_lose(berth_devices *devices, uint32_t device)
 uint64_t
 hung_copies(berth_devices *devices)
 {
-    berthi_sim_device *const d = simulated(devices);
+    berthi_sim_device *const d = simulated(devices, 0);
     uint64_t copies;
 
     pthread_mutex_lock(&d->sim->lock);

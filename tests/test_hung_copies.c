@@ -401,6 +401,8 @@ block(leased *l)
     berthi_device *const device = berthi_devices_at(l->devices, 0);
     uint8_t *const slab = l->model.tiers[0].slab;
 
+    CHECK(leased_settle(l)); /* it begins at once: nothing overtakes it */
+    hung_copy(l->devices, 0);
     CHECK_EQ(device->table->copy(device,
                                  &(berthi_copy){ .kind = BERTHI_COPY_WITHIN,
                                                  .to = slab,
@@ -422,9 +424,10 @@ has_begun(leased *l, uint64_t call, bool is_blocked, bool *is_due)
     berth_status status;
     berth_error error;
 
-    hung_copy(l->devices, 0);
     if (is_blocked)
         block(l);
+    else
+        hung_copy(l->devices, 0);
     berthi_fault_arm(BERTHI_FAULT_DEVICE, call, false);
     status = leased_start(l, &error);
     *is_due = berthi_fault_failures(BERTHI_FAULT_DEVICE) > 0;

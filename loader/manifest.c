@@ -95,9 +95,10 @@ can_read_crc32(reader *r, uint32_t *out)
         return false;
     if (text.length != BERTHI_HEX32_DIGITS)
         return stop(r, BERTH_REASON_MANIFEST_JSON, NULL, "a crc32 without eight digits");
-    return berthi_hex32_can_parse(text.bytes, out)
-           || stop(r, BERTH_REASON_MANIFEST_JSON, NULL,
-                   "a crc32 with another character than 0-9, a-f");
+    if (!berthi_hex32_can_parse(text.bytes, out))
+        return stop(r, BERTH_REASON_MANIFEST_JSON, NULL,
+                    "a crc32 with another character than 0-9, a-f");
+    return true;
 }
 
 /* Names ascend strictly; `before` becomes `name`. */

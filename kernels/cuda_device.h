@@ -8,9 +8,7 @@
  *   cuda_open.c      which GPUs there are, and which are meant
  *   cuda_call.c      the caller's current device, failures, waiting
  *   cuda_pin.c       host memory that is registered
- *   cuda_address.h   which addresses kernels are given
  *   cuda_launch.c    operations as launches of kernels
- *   cuda_steps.c     a decoder's steps as launches of kernels
  *   cuda_multiply.c  products: by cuBLASLt, or by kernels some inputs at a time
  *   cuda_peer.c      one GPU's memory reached from another
  *   cuda_links.c     what connects a GPU
@@ -189,8 +187,8 @@ void berthi_cuda_find_links(berthi_device *device, berthi_device_links *out);
 #define BERTHI_CUDA_LAUNCHES 3u
 
 /*
- * What a request is, in order; KERNEL_NONE where it is less. UNSUPPORTED: sizes, dtypes
- * and addresses that no kernel takes.
+ * What a request is, in order; KERNEL_NONE where it is less. UNSUPPORTED: operations, sizes,
+ * dtypes and addresses that no kernel takes.
  */
 berth_status berthi_cuda_plan_launches(const berthi_cuda_device *device,
                                        const berthi_request *request,
@@ -221,9 +219,5 @@ berth_status berthi_cuda_multiply(const berthi_cuda_call *call,
 berth_status berthi_cuda_multiply_together(const berthi_cuda_call *call,
                                            const berthi_request *requests, uint32_t count,
                                            berthi_stream *stream);
-
-/* Of a decoder's step, one; UNSUPPORTED also where it is none. cuda_steps.c */
-berth_status berthi_cuda_plan_step(const berthi_request *request, berthi_launch *out,
-                                   berth_error *error);
 
 #endif

@@ -9,7 +9,6 @@
  *   sim_digest.c     what is known of memory whose bytes are not kept
  *   sim_work.c       what work touches, how long it takes
  *   sim_do.c         doing it
- *   sim_steps.c      what the steps of a decoder touch; sim_regions.h
  *   sim_queue.c      streams, engines, which work is next
  *   sim_trace.c      what was done when, for who listens
  *   sim_clock.c      time: events of a simulation, or threads that sleep
@@ -31,6 +30,7 @@
 #include <stdint.h>
 
 #include "kernels/device.h"
+#include "kernels/operands.h"
 #include "kernels/sim_digest.h"
 #include "kernels/sim_words.h"
 
@@ -178,7 +178,7 @@ typedef struct berthi_sim_item {
 } berthi_sim_item;
 
 /* What of the device's memory an item reads or writes. */
-#define BERTHI_SIM_REGIONS 10u
+#define BERTHI_SIM_REGIONS BERTHI_OPERANDS
 
 typedef struct berthi_sim_region {
     void *memory;
@@ -194,10 +194,6 @@ typedef struct berthi_sim_regions {
     uint32_t count;
 } berthi_sim_regions;
 
-/* Of a decoder's step; nothing of other operations. sim_steps.c */
-void berthi_sim_list_step(const berthi_request *request, berthi_sim_regions *out);
-/* Bytes of these regions that it leaves alone. */
-double berthi_sim_step_spares(const berthi_request *request);
 /* False: sizes that no memory has. */
 bool berthi_sim_work_can_list(const berthi_sim_item *item, berthi_sim_regions *out);
 /* The other device of a copy; NULL: there is none. */

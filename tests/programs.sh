@@ -137,6 +137,7 @@ locate               coverage
 manifest             threadless coverage valgrind
 members              threadless coverage
 move_errors          waits
+operands             threadless
 optimizer            threadless arm
 optimizer_levels     threadless arm
 output               coverage

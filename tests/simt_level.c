@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "kernels/core.h"
-#include "kernels/sim.h"
+#include "kernels/operands.h"
 #include "tests/simt_device.h"
 #include "tests/t.h"
 
@@ -485,13 +485,13 @@ plan_step(const berthi_request *r, berthi_launch *out)
 void
 simt_step(const berthi_request *request)
 {
-    berthi_sim_regions regions = { .count = 0 };
+    berthi_operands operands;
     berthi_request r = *request;
     berthi_launch l;
 
-    berthi_sim_list_step(request, &regions);
-    for (uint32_t i = 0; i < regions.count; i++) {
-        const berthi_sim_region *const its = &regions.items[i];
+    CHECK(berthi_operands_can_list(request, &operands));
+    for (uint32_t i = 0; i < operands.count; i++) {
+        const berthi_operand *const its = &operands.items[i];
         const void *const at = its->is_written ? wanted(its->memory, its->bytes)
                                                : given(its->memory, its->bytes);
 

@@ -116,19 +116,19 @@ fill_room(void)
 /* A step with each region in memory of its own on a device. */
 typedef struct placed {
     berthi_request request;
-    berthi_sim_regions here;
-    void *there[BERTHI_SIM_REGIONS];
+    berthi_operands here;
+    void *there[BERTHI_OPERANDS];
 } placed;
 
 static placed
 place_step(berthi_device *device, const berthi_request *request)
 {
-    placed p = { .request = *request, .here = { .count = 0 } };
+    placed p = { .request = *request };
 
-    berthi_sim_list_step(request, &p.here);
+    CHECK(berthi_operands_can_list(request, &p.here));
     CHECK_GT(p.here.count, 1);
     for (uint32_t i = 0; i < p.here.count; i++) {
-        const berthi_sim_region *const r = &p.here.items[i];
+        const berthi_operand *const r = &p.here.items[i];
 
         p.there[i] = rig_alloc(device, r->bytes);
         memcpy(p.there[i], r->memory, (size_t)r->bytes); /* of all kinds here it can be */
@@ -168,7 +168,7 @@ check_bits(const rig *r)
         rig_sync(r->device, NULL);
         berthi_operation_run(NULL, &s.request[k]);
         for (uint32_t i = 0; i < p.here.count; i++) {
-            const berthi_sim_region *const its = &p.here.items[i];
+            const berthi_operand *const its = &p.here.items[i];
 
             CHECK_MEM(p.there[i], its->memory, its->bytes);
         }
@@ -498,14 +498,14 @@ test_odd_addresses(void)
     fake_cuda_begin(&gpu);
     T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
     for (uint32_t k = 0; k < STEPS; k++) {
-        berthi_sim_regions regions = { .count = 0 };
+        berthi_operands operands;
 
-        berthi_sim_list_step(&s.request[k], &regions);
-        for (uint32_t i = 0; i < regions.count; i++) {
+        CHECK(berthi_operands_can_list(&s.request[k], &operands));
+        for (uint32_t i = 0; i < operands.count; i++) {
             berthi_request bad = s.request[k];
             berth_error error;
 
-            shift_pointer(&bad, regions.items[i].slot, 1);
+            shift_pointer(&bad, operands.items[i].slot, 1);
             berthi_error_clear(&error);
             CHECK_EQ(launch(&r, &bad, &error), BERTH_EUNSUPPORTED);
             CHECK_CONTAINS(error.message, " at an address that is no multiple of ");

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "kernels/core.h"
-#include "kernels/sim.h"
+#include "kernels/operands.h"
 #include "tests/simt_level.h"
 #include "tests/random.h"
 #include "tests/t.h"
@@ -87,12 +87,12 @@ fill_numbers(uint32_t piece, uint32_t count, uint32_t most)
 static berthi_request
 request_there(const berthi_request *request)
 {
-    berthi_sim_regions regions = { .count = 0 };
+    berthi_operands operands;
     berthi_request there = *request;
 
-    berthi_sim_list_step(request, &regions);
-    for (uint32_t i = 0; i < regions.count; i++) {
-        const berthi_sim_region *const r = &regions.items[i];
+    CHECK(berthi_operands_can_list(request, &operands));
+    for (uint32_t i = 0; i < operands.count; i++) {
+        const berthi_operand *const r = &operands.items[i];
         const uint8_t *const at
             = actual.bytes[0] + ((uint8_t *)r->memory - expected.bytes[0]);
 

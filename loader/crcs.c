@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/digest.h"
+#include "kernels/text.h"
 #include "kernels/utf8.h"
 #include "loader/checkpoint.h"
 #include "loader/findings.h"
@@ -14,18 +15,13 @@
 
 /* ----------------------------------------------------------- order of names */
 
-typedef struct name {
-    const char *bytes; /* the checkpoint's */
-    uint64_t length;
-} name;
-
 /* Names in bytewise order, and a place in it. */
 typedef struct ranking {
     berth_context *context;
-    name *names;     /* by number */
-    uint32_t *order; /* numbers */
+    berthi_text *names; /* by number, the checkpoint's */
+    uint32_t *order;    /* numbers */
     uint64_t count;
-    uint64_t next;   /* place, 0 to count */
+    uint64_t next;      /* place, 0 to count */
 } ranking;
 
 static void
@@ -59,7 +55,7 @@ ranking_init(ranking *r, berth_context *context, uint64_t count, berth_error *er
 static int
 compare_names(void *user, uint32_t a, uint32_t b, uint64_t *shared)
 {
-    const name *const names = user;
+    const berthi_text *const names = user;
 
     return berthi_name_compare_behind(names[a].bytes, names[a].length, names[b].bytes,
                                       names[b].length, shared);
@@ -77,9 +73,9 @@ ranking_sort(ranking *r, berth_error *error)
 
 /* How the name at the place compares with `wanted`; above zero at the end. */
 static int
-ranking_compare(const ranking *r, const name *wanted)
+ranking_compare(const ranking *r, const berthi_text *wanted)
 {
-    const name *found;
+    const berthi_text *found;
 
     if (r->next == r->count)
         return 1;
@@ -100,7 +96,7 @@ rank_shards(const berthi_crcs *crcs, ranking *r, berth_error *error)
         berth_shard shard;
 
         berth_checkpoint_shard(crcs->checkpoint, i, &shard);
-        r->names[i] = (name){ shard.file, strlen(shard.file) };
+        r->names[i] = berthi_text_of(shard.file);
     }
     return ranking_sort(r, error);
 }
@@ -118,7 +114,7 @@ rank_tensors(const berthi_crcs *crcs, const berth_shard *shard, ranking *r,
         berth_tensor tensor;
 
         berth_checkpoint_tensor(crcs->checkpoint, shard->first_tensor + i, &tensor);
-        r->names[i] = (name){ tensor.name, tensor.name_length };
+        r->names[i] = (berthi_text){ tensor.name, tensor.name_length };
     }
     return ranking_sort(r, error);
 }
@@ -260,7 +256,7 @@ report_entry(const walk *w, const berthi_about *about, const char *message)
 }
 
 static void
-report_tensor(const walk *w, const name *tensor, const char *message)
+report_tensor(const walk *w, const berthi_text *tensor, const char *message)
 {
     report_entry(w,
                  &(berthi_about){ .file = w->shard_path,
@@ -290,7 +286,7 @@ report_missing_tensor(walk *w)
 }
 
 static void
-report_unknown_shard(const walk *w, const name *file)
+report_unknown_shard(const walk *w, const berthi_text *file)
 {
     char shown[BERTHI_SHOWN_CAPACITY];
     char message[BERTH_MESSAGE_CAPACITY];
@@ -333,7 +329,7 @@ begin_shard(walk *w, uint32_t number, uint64_t bytes, berth_error *error)
 
 /* *out_number: which of the checkpoint's it is; UINT32_MAX: none. */
 static berth_status
-see_file(walk *w, const name *file, uint64_t bytes, uint32_t *out_number,
+see_file(walk *w, const berthi_text *file, uint64_t bytes, uint32_t *out_number,
          berth_error *error)
 {
     *out_number = UINT32_MAX;
@@ -351,7 +347,7 @@ see_file(walk *w, const name *file, uint64_t bytes, uint32_t *out_number,
 static berth_status
 see_shard(void *user, const berthi_manifest_shard *entry, berth_error *error)
 {
-    const name file = { entry->file, entry->file_length };
+    const berthi_text file = { entry->file, entry->file_length };
     walk *const w = user;
     uint32_t number;
     const berth_status status = see_file(w, &file, entry->bytes, &number, error);
@@ -366,7 +362,7 @@ see_shard(void *user, const berthi_manifest_shard *entry, berth_error *error)
 static berth_status
 see_source(void *user, const berthi_manifest_source *entry, berth_error *error)
 {
-    const name file = { entry->file, entry->file_length };
+    const berthi_text file = { entry->file, entry->file_length };
     uint32_t number;
 
     return see_file(user, &file, entry->bytes, &number, error);
@@ -375,7 +371,7 @@ see_source(void *user, const berthi_manifest_source *entry, berth_error *error)
 static berth_status
 see_tensor(void *user, const berthi_manifest_tensor *entry, berth_error *error)
 {
-    const name tensor = { entry->name, entry->name_length };
+    const berthi_text tensor = { entry->name, entry->name_length };
     walk *const w = user;
     uint64_t number;
 
@@ -465,7 +461,7 @@ berthi_crcs_read_sources(berthi_crcs *crcs, berthi_manifest_place place,
 /* ------------------------------------------------------------------ writing */
 
 static void
-write_tensor(const berthi_crcs *crcs, uint64_t number, const name *found,
+write_tensor(const berthi_crcs *crcs, uint64_t number, const berthi_text *found,
              berthi_manifest_writer *writer)
 {
     const berthi_manifest_tensor tensor = { .name = found->bytes,

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "kernels/digits.h"
+#include "kernels/text.h"
 #include "quant/scan.h"
 
 /* What bitsandbytes, and one GPU that nobody gave a budget, may use. */
@@ -26,12 +27,6 @@ static const unit units[] = {
     { "GIB", 1073741824.0, false }, { "MIB", 1048576.0, false }, { "KIB", 1024.0, false },
     { "GB", 1e9, true },            { "MB", 1e6, true },         { "KB", 1e3, true },
 };
-
-/* A piece of text; not ended by a NUL. */
-typedef struct piece {
-    const char *bytes;
-    size_t length;
-} piece;
 
 static const char *const not_a_size =
     "is no size: a whole number of bytes, or a number with GiB, MiB, KiB, GB, MB or KB";
@@ -59,8 +54,8 @@ capital_of(char c)
     return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c;
 }
 
-static piece
-trim(piece text)
+static berthi_text
+trim(berthi_text text)
 {
     while (text.length > 0 && is_blank(text.bytes[0])) {
         text.bytes++;
@@ -72,7 +67,7 @@ trim(piece text)
 }
 
 static bool
-has_end(piece text, const char *end)
+has_end(berthi_text text, const char *end)
 {
     const size_t length = strlen(end);
 
@@ -85,7 +80,7 @@ has_end(piece text, const char *end)
 }
 
 static bool
-is_word(piece text, const char *word)
+is_word(berthi_text text, const char *word)
 {
     return text.length == strlen(word) && has_end(text, word);
 }
@@ -94,7 +89,7 @@ is_word(piece text, const char *word)
 
 /* A number of Python's rewritten to JSON's grammar. */
 typedef struct rewriting {
-    piece rest;
+    berthi_text rest;
     char text[NUMBER_LIMIT + 8];
     size_t length;
 } rewriting;
@@ -171,7 +166,7 @@ can_copy_exponent(rewriting *r)
 
 /* What Python's float() reads; NULL, or what is wrong. */
 static const char *
-read_number(piece text, double *out)
+read_number(berthi_text text, double *out)
 {
     rewriting r = { .rest = trim(text), .length = 0 };
     berthi_scan scan;
@@ -193,7 +188,7 @@ read_number(piece text, double *out)
 
 /* A whole number of bytes, as Python writes integers. */
 static bool
-is_integer(piece text)
+is_integer(berthi_text text)
 {
     if (text.length > 0 && (*text.bytes == '-' || *text.bytes == '+')) {
         text.bytes++;
@@ -206,7 +201,7 @@ is_integer(piece text)
 }
 
 static const char *
-read_size(piece text, double *out)
+read_size(berthi_text text, double *out)
 {
     const unit *u = units;
     const char *problem;
@@ -225,7 +220,7 @@ read_size(piece text, double *out)
     if (u == units + sizeof units / sizeof *units)
         return not_a_size;
     is_bits = u->has_bits && text.bytes[text.length - 1] == 'b';
-    problem = read_number((piece){ text.bytes, text.length - strlen(u->name) }, &value);
+    problem = read_number((berthi_text){ text.bytes, text.length - strlen(u->name) }, &value);
     if (problem != NULL)
         return problem;
     value = trunc(value * u->bytes);
@@ -244,7 +239,7 @@ berthi_budget_can_parse_size(const char *text, uint64_t length, double *out_byte
                              const char **problem)
 {
     *out_bytes = 0;
-    *problem = read_size((piece){ text, (size_t)length }, out_bytes);
+    *problem = read_size((berthi_text){ text, (size_t)length }, out_bytes);
     return *problem == NULL;
 }
 
@@ -277,7 +272,7 @@ berthi_budgets_can_add(berthi_budgets *budgets, const berthi_budget *budget)
 }
 
 static bool
-can_read_key(piece text, berthi_budget *out)
+can_read_key(berthi_text text, berthi_budget *out)
 {
     static const char *const words[] = { "mps", "cpu", "disk" };
     uint64_t magnitude;
@@ -298,7 +293,7 @@ can_read_key(piece text, berthi_budget *out)
 }
 
 static berth_status
-refuse(berth_error *error, piece key, piece size, const char *problem)
+refuse(berth_error *error, berthi_text key, berthi_text size, const char *problem)
 {
     char key_text[BERTH_NAME_CAPACITY];
     char size_text[BERTH_NAME_CAPACITY];
@@ -314,19 +309,19 @@ refuse(berth_error *error, piece key, piece size, const char *problem)
 
 /* One "key=size". */
 static berth_status
-read_item(piece item, berthi_budgets *budgets, berth_error *error)
+read_item(berthi_text item, berthi_budgets *budgets, berth_error *error)
 {
-    const piece none = { "", 0 };
+    const berthi_text none = { "", 0 };
     const char *const sign = memchr(item.bytes, '=', item.length);
     berthi_budget budget = { BERTHI_BUDGET_GPU, 0, 0 };
     const char *problem;
-    piece key;
-    piece size;
+    berthi_text key;
+    berthi_text size;
 
     if (sign == NULL)
         return refuse(error, item, none, "is not written as device=size");
-    key = trim((piece){ item.bytes, (size_t)(sign - item.bytes) });
-    size = (piece){ sign + 1, item.length - (size_t)(sign + 1 - item.bytes) };
+    key = trim((berthi_text){ item.bytes, (size_t)(sign - item.bytes) });
+    size = (berthi_text){ sign + 1, item.length - (size_t)(sign + 1 - item.bytes) };
     if (size.length == 0)
         return refuse(error, key, none, "has no size");
     if (!berthi_budget_can_parse_size(size.bytes, size.length, &budget.bytes, &problem))
@@ -349,7 +344,7 @@ berthi_budgets_parse(const char *text, berthi_budgets *out, berth_error *error)
     do {
         const size_t length = strcspn(text, ",");
 
-        status = read_item((piece){ text, length }, out, error);
+        status = read_item((berthi_text){ text, length }, out, error);
         text += length;
     } while (*text++ == ',' && status == BERTH_OK);
     if (status != BERTH_OK)

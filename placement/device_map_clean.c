@@ -13,16 +13,12 @@
 #include <string.h>
 
 #include "kernels/grow.h"
+#include "kernels/text.h"
 #include "placement/shorten.h"
 
 #define FIRST_NODES 256u
 /* Of a line: where its neighbour lies. */
 #define ANYWHERE (UINT64_MAX - 1)
-
-typedef struct place_name {
-    const char *bytes;
-    uint64_t length;
-} place_name;
 
 typedef struct cleaning {
     berth_context *context;
@@ -30,7 +26,7 @@ typedef struct cleaning {
     berthi_tier (*tier_of)(void *user, const berthi_parameter *what);
     void *user;
     berthi_shorten_node *nodes;
-    place_name *paths; /* of nodes */
+    berthi_text *paths; /* of nodes */
     uint32_t count;
     uint64_t capacity;
     bool is_failed; /* out of memory; afterwards calls do nothing */
@@ -81,7 +77,7 @@ can_grow(cleaning *c)
 {
     const uint64_t capacity = berthi_grown(c->capacity, FIRST_NODES);
     berthi_shorten_node *const nodes = larger_copy(c, c->nodes, sizeof *nodes);
-    place_name *const paths = larger_copy(c, c->paths, sizeof *paths);
+    berthi_text *const paths = larger_copy(c, c->paths, sizeof *paths);
 
     if (nodes == NULL || paths == NULL) {
         berthi_memory_free(c->context, BERTHI_PURPOSE_SCRATCH, nodes,
@@ -103,7 +99,7 @@ can_grow(cleaning *c)
 
 /* Its number; after a failure any. */
 static uint32_t
-add_node(cleaning *c, uint32_t parent, place_name name)
+add_node(cleaning *c, uint32_t parent, berthi_text name)
 {
     if (c->is_failed || (c->count == c->capacity && !can_grow(c)))
         return 0;
@@ -125,7 +121,7 @@ static void
 add_tensors(cleaning *c, uint32_t parent, const berthi_parameter *p)
 {
     for (; p != NULL; p = p->next)
-        set_line(c, add_node(c, parent, (place_name){ p->name, p->name_length }),
+        set_line(c, add_node(c, parent, (berthi_text){ p->name, p->name_length }),
                  place_of(c, p));
 }
 
@@ -184,7 +180,7 @@ static void
 add_modules(cleaning *c)
 {
     const berthi_module *module = c->model->root;
-    uint32_t node = add_node(c, 0, (place_name){ "", 0 });
+    uint32_t node = add_node(c, 0, (berthi_text){ "", 0 });
     uint64_t place;
     bool is_line;
 
@@ -196,7 +192,7 @@ add_modules(cleaning *c)
             add_tensors(c, node, module->parameters);
         if (!is_line && module->children != NULL) {
             module = module->children;
-            node = add_node(c, node, (place_name){ module->path, module->path_length });
+            node = add_node(c, node, (berthi_text){ module->path, module->path_length });
             continue;
         }
         close_module(c, node, module, is_line);
@@ -209,7 +205,7 @@ add_modules(cleaning *c)
             break;
         module = module->next;
         node = add_node(c, c->nodes[node].parent,
-                        (place_name){ module->path, module->path_length });
+                        (berthi_text){ module->path, module->path_length });
     }
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/digits.h"
+#include "kernels/text.h"
 #include "placement/estimate_lines.h"
 
 #define LENGTH_MAX (UINT64_C(1) << 40)
@@ -91,11 +92,6 @@ typedef struct lines {
     uint64_t number; /* of the line taken last, from 1 */
 } lines;
 
-typedef struct line {
-    const char *text;
-    uint64_t length;
-} line;
-
 static bool
 is_blank(char c)
 {
@@ -104,7 +100,7 @@ is_blank(char c)
 
 /* The next line that says something, without blanks around it. */
 static bool
-has_line(lines *l, line *out)
+has_line(lines *l, berthi_text *out)
 {
     while (l->at < l->end) {
         const char *first = l->at;
@@ -119,7 +115,7 @@ has_line(lines *l, line *out)
             last--;
         if (first == last || *first == '#')
             continue;
-        out->text = first;
+        out->bytes = first;
         out->length = (uint64_t)(last - first);
         return true;
     }
@@ -127,11 +123,11 @@ has_line(lines *l, line *out)
 }
 
 static berth_status
-fail_line(const lines *l, const line *bad, const char *file, berth_error *error)
+fail_line(const lines *l, const berthi_text *bad, const char *file, berth_error *error)
 {
     char text[BERTH_NAME_CAPACITY];
 
-    berth_text_escape(bad->text, bad->length, text, sizeof text);
+    berth_text_escape(bad->bytes, bad->length, text, sizeof text);
     return berthi_fail(error, BERTH_REASON_ARGUMENT, &(berthi_about){ .file = file },
                        "line %" PRIu64 " is \"%s\", no whole number of tokens up to 2^40",
                        l->number, text);
@@ -145,14 +141,14 @@ berthi_tokens_parse(berth_context *context, const char *text, uint64_t bytes,
     uint64_t count = 0;
     lines l = begin;
     berth_status status;
-    line next;
+    berthi_text next;
 
     memset(out, 0, sizeof *out);
     berthi_error_clear(error);
     while (has_line(&l, &next)) {
         uint64_t unused;
 
-        if (!berthi_digits_can_parse(next.text, next.length, LENGTH_MAX, &unused))
+        if (!berthi_digits_can_parse(next.bytes, next.length, LENGTH_MAX, &unused))
             return fail_line(&l, &next, file, error);
         count++;
     }
@@ -164,7 +160,7 @@ berthi_tokens_parse(berth_context *context, const char *text, uint64_t bytes,
         return status;
     l = begin;
     for (uint64_t i = 0; i < count && has_line(&l, &next); i++)
-        (void)berthi_digits_can_parse(next.text, next.length, LENGTH_MAX, &out->lengths[i]);
+        (void)berthi_digits_can_parse(next.bytes, next.length, LENGTH_MAX, &out->lengths[i]);
     return finish(out, error);
 }
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "kernels/duration.h"
-#include "placement/item.h"
+#include "kernels/text.h"
 
 #define GIGA UINT64_C(1000000000)
 /* Characters of a rate; only needless digits of a fraction need more. */
@@ -139,7 +139,7 @@ berthi_links_place(berthi_links *links, const berthi_tier *tier)
 /* ---------------------------------------------------------------------- words */
 
 static berth_status
-refuse(berth_error *error, berthi_item item, const char *problem)
+refuse(berth_error *error, berthi_text item, const char *problem)
 {
     char name[BERTH_NAME_CAPACITY];
 
@@ -149,7 +149,7 @@ refuse(berth_error *error, berthi_item item, const char *problem)
 
 /* Takes `word` off the end, if it is there. */
 static bool
-has_taken(berthi_item *text, const char *word)
+has_taken(berthi_text *text, const char *word)
 {
     const size_t length = strlen(word);
 
@@ -173,7 +173,7 @@ can_read_lanes(const char *text, berthi_rate *rate)
 }
 
 static berth_status
-read_rate(berthi_item item, berthi_item value, bool is_gpu, berthi_rate *out, berth_error *error)
+read_rate(berthi_text item, berthi_text value, bool is_gpu, berthi_rate *out, berth_error *error)
 {
     char text[RATE_TEXT + 1];
     uint64_t bytes;
@@ -204,7 +204,7 @@ read_rate(berthi_item item, berthi_item value, bool is_gpu, berthi_rate *out, be
 
 /* "4us". */
 static berth_status
-read_delay(berthi_item item, berthi_item value, const berthi_tier *tier, berthi_delay *out,
+read_delay(berthi_text item, berthi_text value, const berthi_tier *tier, berthi_delay *out,
            berth_error *error)
 {
     char text[RATE_TEXT + 1];
@@ -224,22 +224,22 @@ read_delay(berthi_item item, berthi_item value, const berthi_tier *tier, berthi_
 
 /* One "device=rate", "device.memory=rate" or "device.operation=time". */
 static berth_status
-read_item(berthi_item item, berthi_links *links, berth_error *error)
+read_item(berthi_text item, berthi_links *links, berth_error *error)
 {
     const char *const sign = memchr(item.bytes, '=', (size_t)item.length);
     berthi_link *link;
     berthi_rate *rate;
     berthi_tier tier;
-    berthi_item name;
-    berthi_item value;
+    berthi_text name;
+    berthi_text value;
     bool is_memory;
     bool is_operation;
 
     if (sign == NULL)
         return refuse(error, item, "is not written as device=rate");
-    name = berthi_item_trim((berthi_item){ item.bytes, (uint64_t)(sign - item.bytes) });
-    value = berthi_item_trim(
-        (berthi_item){ sign + 1, item.length - (uint64_t)(sign + 1 - item.bytes) });
+    name = berthi_text_trim((berthi_text){ item.bytes, (uint64_t)(sign - item.bytes) });
+    value = berthi_text_trim(
+        (berthi_text){ sign + 1, item.length - (uint64_t)(sign + 1 - item.bytes) });
     is_memory = has_taken(&name, ".memory");
     is_operation = !is_memory && has_taken(&name, ".operation");
     if (!berthi_tier_can_parse(name.bytes, name.length, &tier))
@@ -279,7 +279,7 @@ can_add(berthi_links *links, const berthi_links *more)
 berth_status
 berthi_links_parse_words(const char *text, berthi_links *links, berth_error *error)
 {
-    const berthi_item all = { text, strlen(text) };
+    const berthi_text all = berthi_text_of(text);
     berthi_links given;
     berthi_links sum = *links;
     berth_status status;
@@ -288,7 +288,7 @@ berthi_links_parse_words(const char *text, berthi_links *links, berth_error *err
     do {
         const size_t length = strcspn(text, ",");
 
-        status = read_item(berthi_item_trim((berthi_item){ text, length }), &given, error);
+        status = read_item(berthi_text_trim((berthi_text){ text, length }), &given, error);
         text += length;
     } while (*text++ == ',' && status == BERTH_OK);
     if (status != BERTH_OK)

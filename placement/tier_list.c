@@ -7,16 +7,10 @@
 #include <string.h>
 
 #include "kernels/digits.h"
-#include "placement/item.h"
+#include "kernels/text.h"
 
 /* Characters of a size or share; only needless digits of a fraction need more. */
 #define SIZE_LIMIT 64u
-
-static bool
-is_word(berthi_item text, const char *word)
-{
-    return text.length == strlen(word) && memcmp(text.bytes, word, text.length) == 0;
-}
 
 /* --------------------------------------------------------------------- names */
 
@@ -25,22 +19,22 @@ berthi_tier_can_parse(const char *text, uint64_t length, berthi_tier *out)
 {
     static const char prefix[] = "cuda:";
     const uint64_t prefix_length = sizeof prefix - 1;
-    berthi_item name = { text, length };
+    berthi_text name = { text, length };
     uint64_t number;
 
     *out = (berthi_tier){ BERTHI_TIER_GPU, 0 };
-    if (is_word(name, "cuda"))
+    if (berthi_text_is(name, "cuda"))
         return true;
-    if (is_word(name, "cpu")) {
+    if (berthi_text_is(name, "cpu")) {
         out->kind = BERTHI_TIER_CPU;
         return true;
     }
-    if (is_word(name, "disk")) {
+    if (berthi_text_is(name, "disk")) {
         out->kind = BERTHI_TIER_DISK;
         return true;
     }
     if (length >= prefix_length && memcmp(text, prefix, prefix_length) == 0)
-        name = (berthi_item){ text + prefix_length, length - prefix_length };
+        name = (berthi_text){ text + prefix_length, length - prefix_length };
     if (!berthi_digits_can_parse(name.bytes, name.length, UINT32_MAX, &number))
         return false;
     out->number = (uint32_t)number;
@@ -132,7 +126,7 @@ parse_percent(const char *text, uint64_t *out)
 
 /* Says which of the list's items is wrong, and why. */
 static berth_status
-refuse(berth_error *error, berthi_item item, const char *problem)
+refuse(berth_error *error, berthi_text item, const char *problem)
 {
     char name[BERTH_NAME_CAPACITY];
 
@@ -141,7 +135,7 @@ refuse(berth_error *error, berthi_item item, const char *problem)
 }
 
 static berth_status
-read_bytes(berthi_item item, berthi_item size, berthi_tier_bytes *out, berth_error *error)
+read_bytes(berthi_text item, berthi_text size, berthi_tier_bytes *out, berth_error *error)
 {
     char text[SIZE_LIMIT + 1];
     const char *problem;
@@ -167,19 +161,19 @@ read_bytes(berthi_item item, berthi_item size, berthi_tier_bytes *out, berth_err
 
 /* One "device=size". */
 static berth_status
-read_item(berthi_item item, berthi_tier_list *list, berth_error *error)
+read_item(berthi_text item, berthi_tier_list *list, berth_error *error)
 {
     const char *const sign = memchr(item.bytes, '=', item.length);
     berthi_tier_bytes read = { .bytes = 0 };
     berth_status status;
-    berthi_item name;
-    berthi_item size;
+    berthi_text name;
+    berthi_text size;
 
     if (sign == NULL)
         return refuse(error, item, "is not written as device=size");
-    name = berthi_item_trim((berthi_item){ item.bytes, (uint64_t)(sign - item.bytes) });
-    size = berthi_item_trim(
-        (berthi_item){ sign + 1, item.length - (uint64_t)(sign + 1 - item.bytes) });
+    name = berthi_text_trim((berthi_text){ item.bytes, (uint64_t)(sign - item.bytes) });
+    size = berthi_text_trim(
+        (berthi_text){ sign + 1, item.length - (uint64_t)(sign + 1 - item.bytes) });
     if (!berthi_tier_can_parse(name.bytes, name.length, &read.tier))
         return refuse(error, item, "has no device before its size: 0, cuda:0, cpu, disk");
     status = read_bytes(item, size, &read, error);
@@ -201,7 +195,7 @@ berthi_tier_list_parse(const char *text, berthi_tier_list *out, berth_error *err
     do {
         const size_t length = strcspn(text, ",");
 
-        status = read_item(berthi_item_trim((berthi_item){ text, length }), out, error);
+        status = read_item(berthi_text_trim((berthi_text){ text, length }), out, error);
         text += length;
     } while (*text++ == ',' && status == BERTH_OK);
     if (status != BERTH_OK)

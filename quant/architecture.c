@@ -45,20 +45,20 @@ berthi_build_text(berthi_build *build, const char *bytes, uint64_t length)
     return copy;
 }
 
-build_text
-berthi_build_join(berthi_build *build, build_text path, build_text name)
+berthi_text
+berthi_build_join(berthi_build *build, berthi_text path, berthi_text name)
 {
     const uint64_t skipped = path.length + (path.length > 0);
     char *const joined = berthi_build_alloc(build, skipped + name.length + 1, 1);
 
     if (joined == NULL)
-        return (build_text){ "", 0 };
+        return (berthi_text){ "", 0 };
     if (path.length > 0) {
         memcpy(joined, path.bytes, (size_t)path.length);
         joined[path.length] = '.';
     }
     memcpy(joined + skipped, name.bytes, (size_t)name.length);
-    return (build_text){ joined, skipped + name.length };
+    return (berthi_text){ joined, skipped + name.length };
 }
 
 void
@@ -71,7 +71,7 @@ berthi_build_refuse(berthi_build *build, const char *what)
 }
 
 void
-berthi_build_fail(berthi_build *build, build_text path, uint64_t number, uint64_t limit,
+berthi_build_fail(berthi_build *build, berthi_text path, uint64_t number, uint64_t limit,
                   const char *what)
 {
     if (build->status == BERTH_OK)
@@ -172,13 +172,13 @@ find_bias(berthi_build *build, const char *weight)
 {
     static const char suffix[] = ".weight";
     const size_t length = strlen(weight);
-    build_text bias;
+    berthi_text bias;
 
     if (length < strlen(suffix)
         || strcmp(weight + length - strlen(suffix), suffix) != 0)
         return NULL;
-    bias = berthi_build_join(build, (build_text){ weight, length - strlen(suffix) },
-                             build_word("bias"));
+    bias = berthi_build_join(build, (berthi_text){ weight, length - strlen(suffix) },
+                             berthi_text_of("bias"));
     return berthi_architecture_find(build->made, bias.bytes, bias.length);
 }
 
@@ -203,8 +203,7 @@ find_down(const berthi_module *block)
 
     for (const berthi_module *at = block; at != NULL; at = berthi_module_after(at))
         for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-            if (build_is_same((build_text){ at->name, at->name_length },
-                              build_word(names[i])))
+            if (berthi_text_is((berthi_text){ at->name, at->name_length }, names[i]))
                 return at->last_parameter;
     return NULL;
 }
@@ -372,7 +371,7 @@ berthi_module_block(const berthi_module *module)
 }
 
 static const berthi_parameter *
-find_own(const berthi_parameter *at, build_text name)
+find_own(const berthi_parameter *at, berthi_text name)
 {
     while (at != NULL
            && (at->name_length != name.length
@@ -385,7 +384,7 @@ const berthi_parameter *
 berthi_architecture_find(const berthi_architecture *architecture, const char *name,
                          uint64_t length)
 {
-    const build_text whole = { name, length };
+    const berthi_text whole = { name, length };
     const berthi_module *module = architecture->root;
     const berthi_parameter *found;
     uint64_t at = 0;
@@ -397,7 +396,7 @@ berthi_architecture_find(const berthi_architecture *architecture, const char *na
             end++;
         if (end == length)
             break;
-        module = berthi_build_child(module, (build_text){ name + at, end - at });
+        module = berthi_build_child(module, (berthi_text){ name + at, end - at });
         if (module == NULL)
             return NULL;
         at = end + 1;

@@ -46,19 +46,19 @@ buffer_dtype(berthi_build *build, const buffer *b)
 
 /* Tables by position are as long as the embedding of positions beside them. */
 static void
-take_position_count(const berthi_build *build, build_text path, uint64_t *out)
+take_position_count(const berthi_build *build, berthi_text path, uint64_t *out)
 {
-    build_text last;
-    const build_text parent = berthi_build_split(path, &last);
+    berthi_text last;
+    const berthi_text parent = berthi_build_split(path, &last);
     const build_range near = berthi_build_below(build, parent);
 
-    if (!build_is_same(last, build_word("position_ids"))
-        && !build_is_same(last, build_word("token_type_ids")))
+    if (!berthi_text_is(last, "position_ids")
+        && !berthi_text_is(last, "token_type_ids"))
         return;
     for (uint32_t i = near.first; i < near.end; i++) {
         const berthi_parameter *const p = build->made->parameters[i];
-        build_text weight;
-        build_text owner;
+        berthi_text weight;
+        berthi_text owner;
 
         berthi_build_split(berthi_build_split(build_name(p), &weight), &owner);
         if (weight.length < 6 || memcmp(weight.bytes + weight.length - 6, "weight", 6) != 0)
@@ -72,7 +72,7 @@ take_position_count(const berthi_build *build, build_text path, uint64_t *out)
 }
 
 static void
-take_shape(berthi_build *build, build_text path, const buffer *b, berthi_parameter *made)
+take_shape(berthi_build *build, berthi_text path, const buffer *b, berthi_parameter *made)
 {
     const berthi_json_value *at = berthi_json_first(b->shape);
     uint64_t *shape;
@@ -98,7 +98,7 @@ take_shape(berthi_build *build, build_text path, const buffer *b, berthi_paramet
 }
 
 static berthi_parameter *
-make_buffer(berthi_build *build, build_text path, const buffer *b)
+make_buffer(berthi_build *build, berthi_text path, const buffer *b)
 {
     berthi_parameter *const made = berthi_build_alloc(build, 1, sizeof *made);
 
@@ -126,10 +126,10 @@ is_absent_copy(const berthi_build *build, const buffer *b)
 static void
 add_buffer(berthi_build *build, berthi_module *module, const buffer *b)
 {
-    const build_text path =
-        berthi_build_join(build, build_path(module), build_word(b->name));
+    const berthi_text path =
+        berthi_build_join(build, build_path(module), berthi_text_of(b->name));
     berthi_parameter *tensor = berthi_build_find(build, path);
-    build_text last;
+    berthi_text last;
     berthi_module *owner;
 
     /* Checkpoints that lack one of the root's get it from the class. */
@@ -141,7 +141,7 @@ add_buffer(berthi_build *build, berthi_module *module, const buffer *b)
     else if (b->is_persistent)
         tensor->dtype = buffer_dtype(build, b);
     owner = berthi_build_reach(build, module,
-                               berthi_build_split(build_word(b->name), &last),
+                               berthi_build_split(berthi_text_of(b->name), &last),
                                BERTHI_MODULE_INNER);
     if (build->status != BERTH_OK)
         return;

@@ -20,8 +20,7 @@
 #ifndef BERTH_QUANT_ARCHITECTURE_BUILD_H
 #define BERTH_QUANT_ARCHITECTURE_BUILD_H
 
-#include <string.h>
-
+#include "kernels/text.h"
 #include "quant/architecture.h"
 
 /* Modules nest as descriptions do, 10 deep in the deepest one. */
@@ -62,34 +61,16 @@ typedef struct build_range {
     uint32_t end;
 } build_range;
 
-/* A piece of text with a length. */
-typedef struct build_text {
-    const char *bytes;
-    uint64_t length;
-} build_text;
-
-static inline build_text
-build_word(const char *word)
-{
-    return (build_text){ word, strlen(word) };
-}
-
-static inline build_text
+static inline berthi_text
 build_path(const berthi_module *module)
 {
-    return (build_text){ module->path, module->path_length };
+    return (berthi_text){ module->path, module->path_length };
 }
 
-static inline build_text
+static inline berthi_text
 build_name(const berthi_parameter *parameter)
 {
-    return (build_text){ parameter->name, parameter->name_length };
-}
-
-static inline bool
-build_is_same(build_text a, build_text b)
-{
-    return a.length == b.length && memcmp(a.bytes, b.bytes, (size_t)a.length) == 0;
+    return (berthi_text){ parameter->name, parameter->name_length };
 }
 
 static inline bool
@@ -105,11 +86,11 @@ void *berthi_build_alloc(berthi_build *build, uint64_t count, uint64_t size);
 /* A copy with a NUL; NULL after a failure. */
 char *berthi_build_text(berthi_build *build, const char *bytes, uint64_t length);
 /* "path.name"; `name` alone when the path is empty. */
-build_text berthi_build_join(berthi_build *build, build_text path, build_text name);
+berthi_text berthi_build_join(berthi_build *build, berthi_text path, berthi_text name);
 /* The first failure: a description that makes no sense. */
 void berthi_build_refuse(berthi_build *build, const char *what);
 /* The first failure: an impossible model, told by a path and a number. */
-void berthi_build_fail(berthi_build *build, build_text path, uint64_t number,
+void berthi_build_fail(berthi_build *build, berthi_text path, uint64_t number,
                        uint64_t limit, const char *what);
 
 /* -------------------------------------------------------- architecture_names.c */
@@ -124,11 +105,11 @@ bool berthi_build_is_match(const char *pattern, const char *text, uint64_t lengt
 /* Fills parameters, parameter_of and next_piece. */
 void berthi_build_names(berthi_build *build);
 /* A parameter of this name; sorts the list again. Its pieces are those of `like`. */
-void berthi_build_alias(berthi_build *build, build_text name, const berthi_parameter *like);
+void berthi_build_alias(berthi_build *build, berthi_text name, const berthi_parameter *like);
 /* What lies below a path, in the whole list. */
-build_range berthi_build_below(const berthi_build *build, build_text path);
+build_range berthi_build_below(const berthi_build *build, berthi_text path);
 /* A parameter of the list; NULL when there is none. */
-berthi_parameter *berthi_build_find(const berthi_build *build, build_text name);
+berthi_parameter *berthi_build_find(const berthi_build *build, berthi_text name);
 /* Stable. */
 typedef int (*build_compare)(const void *a, const void *b);
 void berthi_build_sort(berthi_build *build, void **items, uint32_t count,
@@ -143,7 +124,7 @@ typedef struct build_renamings {
     build_renaming *items;
     uint32_t count;
     bool has_numbers;  /* lines for one index only */
-    build_text prefix; /* that all names lack */
+    berthi_text prefix; /* that all names lack */
 } build_renamings;
 
 /* Digits of a name: [begin, end). */
@@ -157,8 +138,8 @@ build_renamings berthi_build_read_renamings(berthi_build *build);
  * The name in the model. `*out_dropped` are digits of `name` that make no difference
  * for it, whatever number they are; { 0, 0 }: there are none.
  */
-build_text berthi_build_rename(berthi_build *build, const build_renamings *table,
-                               build_text name, build_index *out_dropped);
+berthi_text berthi_build_rename(berthi_build *build, const build_renamings *table,
+                                berthi_text name, build_index *out_dropped);
 
 /* ------------------------------------------------------- architecture_config.c */
 
@@ -172,7 +153,7 @@ const berthi_json_value *berthi_build_config(const berthi_build *build, const ch
 /* The part of config.json at a dotted path; NULL where there is none. */
 const berthi_json_value *berthi_build_part(const berthi_build *build, const char *path);
 /* A size of a buffer, from the expressions for it. `axis` of `rank`. */
-bool berthi_build_can_size(const berthi_build *build, build_text buffer, uint32_t axis,
+bool berthi_build_can_size(const berthi_build *build, berthi_text buffer, uint32_t axis,
                            uint64_t *out);
 
 /* ------------------------------------------------------- architecture_linear.c */
@@ -181,7 +162,7 @@ bool berthi_build_can_size(const berthi_build *build, build_text buffer, uint32_
 void berthi_build_describe_parameter(const berthi_build *build,
                                      berthi_parameter *parameter);
 /* True when a weight of two dimensions and this name belongs to a linear layer. */
-bool berthi_build_is_linear(const berthi_build *build, build_text name, bool *out_kind);
+bool berthi_build_is_linear(const berthi_build *build, berthi_text name, bool *out_kind);
 /* Conv1D: needs to know the block. */
 void berthi_build_mark_conv1d(berthi_build *build);
 
@@ -192,27 +173,27 @@ void berthi_build_find_ties(berthi_build *build);
 /* After the tree: a target gets its place and what it shares with its source. */
 void berthi_build_place_ties(berthi_build *build);
 /* By the numbers in two names that match one pattern. */
-int berthi_build_compare_numbers(build_text a, build_text b);
+int berthi_build_compare_numbers(berthi_text a, berthi_text b);
 
 /* ------------------------------------------------------- architecture_module.c */
 
 berthi_module *berthi_build_module(berthi_build *build, berthi_module *parent,
-                                   build_text name, berthi_module_kind kind);
-berthi_module *berthi_build_child(const berthi_module *module, build_text name);
+                                   berthi_text name, berthi_module_kind kind);
+berthi_module *berthi_build_child(const berthi_module *module, berthi_text name);
 /* Everything below the module's path, with the modules in between. */
 void berthi_build_fill(berthi_build *build, berthi_module *module);
 /* The module of a dotted path below `module`, made where it is not there. */
 berthi_module *berthi_build_reach(berthi_build *build, berthi_module *module,
-                                  build_text path, berthi_module_kind kind);
+                                  berthi_text path, berthi_module_kind kind);
 void berthi_build_add(berthi_module *module, berthi_parameter *parameter, bool is_buffer);
 /* Takes a parameter out of its module, to become a buffer. */
 void berthi_build_remove(berthi_parameter *parameter);
 /* Everything below a block whose order is given: a list of patterns. */
 void berthi_build_fill_ordered(berthi_build *build, berthi_module *module,
                                const berthi_json_value *order);
-bool berthi_build_has_below(const berthi_build *build, build_text path);
+bool berthi_build_has_below(const berthi_build *build, berthi_text path);
 /* Splits "a.b.c" into "a.b" and "c". */
-build_text berthi_build_split(build_text path, build_text *out_last);
+berthi_text berthi_build_split(berthi_text path, berthi_text *out_last);
 
 /* ------------------------------------------------------- architecture_buffer.c */
 

@@ -271,7 +271,7 @@ copy_prefix(const char *component, uint64_t length, uint64_t *out_at)
 
 /* Components of digits become '*', an unchanged copy counts as the table itself. */
 static bool
-can_write_star(build_text name, char *out, size_t capacity)
+can_write_star(berthi_text name, char *out, size_t capacity)
 {
     uint64_t at = 0;
 
@@ -305,7 +305,7 @@ can_write_star(build_text name, char *out, size_t capacity)
 
 /* The expressions for a buffer's axes, a list; NULL. */
 static const berthi_json_value *
-find_dims(const berthi_build *build, build_text buffer)
+find_dims(const berthi_build *build, berthi_text buffer)
 {
     char star[STAR_CAPACITY];
     const berthi_json_value *dims;
@@ -317,7 +317,7 @@ find_dims(const berthi_build *build, build_text buffer)
 }
 
 bool
-berthi_build_can_size(const berthi_build *build, build_text buffer, uint32_t axis,
+berthi_build_can_size(const berthi_build *build, berthi_text buffer, uint32_t axis,
                       uint64_t *out)
 {
     const berthi_json_value *at = berthi_json_first(find_dims(build, buffer));

@@ -161,7 +161,7 @@ guess_head(berthi_build *build)
 
     build->made->head = "";
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const build_text name = { names[i], strlen(names[i]) };
+        const berthi_text name = { names[i], strlen(names[i]) };
         const build_range below = berthi_build_below(build, name);
 
         if (below.first < below.end && *build->made->head == '\0')
@@ -200,7 +200,7 @@ void
 berthi_build_guess(berthi_build *build)
 {
     berthi_module *const root = berthi_build_module(
-        build, NULL, (build_text){ "", 0 }, BERTHI_MODULE_PLAIN);
+        build, NULL, (berthi_text){ "", 0 }, BERTHI_MODULE_PLAIN);
 
     build->made->root = root;
     if (root == NULL)

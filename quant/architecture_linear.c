@@ -55,7 +55,7 @@ static const char *const embedding_names[] = {
 };
 
 static bool
-has_suffix(build_text name, const char *suffix)
+has_suffix(berthi_text name, const char *suffix)
 {
     const uint64_t length = strlen(suffix);
 
@@ -65,7 +65,7 @@ has_suffix(build_text name, const char *suffix)
 }
 
 static bool
-has_word(build_text name, const char *word)
+has_word(berthi_text name, const char *word)
 {
     const uint64_t length = strlen(word);
 
@@ -76,7 +76,7 @@ has_word(build_text name, const char *word)
 }
 
 static bool
-is_linear_kind(const berthi_build *build, build_text name)
+is_linear_kind(const berthi_build *build, berthi_text name)
 {
     const char *const class_name = build->made->class_name;
 
@@ -89,20 +89,20 @@ is_linear_kind(const berthi_build *build, build_text name)
 }
 
 /* The path of the module whose weight it is, without an index at its end. */
-static build_text
-find_module(build_text name)
+static berthi_text
+find_module(berthi_text name)
 {
-    build_text last;
-    build_text module = berthi_build_split(name, &last);
-    const build_text list = berthi_build_split(module, &last);
+    berthi_text last;
+    berthi_text module = berthi_build_split(name, &last);
+    const berthi_text list = berthi_build_split(module, &last);
 
     return last.length > 0 && build_is_digit(last.bytes[0]) ? list : module;
 }
 
 static bool
-is_embedding(build_text name)
+is_embedding(berthi_text name)
 {
-    const build_text module = find_module(name);
+    const berthi_text module = find_module(name);
 
     for (size_t i = 0; i < sizeof embedding_names / sizeof *embedding_names; i++)
         if (has_suffix(module, embedding_names[i]))
@@ -112,7 +112,7 @@ is_embedding(build_text name)
 
 /* The output of torch's attention, which is known by its other weight. */
 static bool
-is_torch_attention(const berthi_build *build, build_text name)
+is_torch_attention(const berthi_build *build, berthi_text name)
 {
     static const char output[] = "out_proj.weight";
     static const char input[] = "in_proj_weight";
@@ -121,9 +121,9 @@ is_torch_attention(const berthi_build *build, build_text name)
 
     if (!has_suffix(name, output))
         return false;
-    near = berthi_build_below(build, (build_text){ name.bytes, kept - (kept > 0) });
+    near = berthi_build_below(build, (berthi_text){ name.bytes, kept - (kept > 0) });
     for (uint32_t i = near.first; i < near.end; i++) {
-        const build_text other = build_name(build->made->parameters[i]);
+        const berthi_text other = build_name(build->made->parameters[i]);
 
         if (other.length == kept + strlen(input) && has_suffix(other, input))
             return true;
@@ -137,10 +137,10 @@ is_torch_attention(const berthi_build *build, build_text name)
  * linear layers, where that takes a matrix.
  */
 static bool
-is_guessed_linear(build_text name)
+is_guessed_linear(berthi_text name)
 {
     static const char *const others[] = { "embed", "wte", "wpe", "norm", "router" };
-    build_text module;
+    berthi_text module;
 
     (void)berthi_build_split(find_module(name), &module);
     if (has_word(module, "patch_embed") || has_word(module, "linear"))
@@ -152,7 +152,7 @@ is_guessed_linear(build_text name)
 }
 
 bool
-berthi_build_is_linear(const berthi_build *build, build_text name, bool *out_kind)
+berthi_build_is_linear(const berthi_build *build, berthi_text name, bool *out_kind)
 {
     const berthi_json_value *at;
     const char *pattern;
@@ -210,7 +210,7 @@ find_dtype(const berthi_build *build, const berthi_parameter *parameter)
 void
 berthi_build_describe_parameter(const berthi_build *build, berthi_parameter *parameter)
 {
-    const build_text name = { parameter->name, parameter->name_length };
+    const berthi_text name = { parameter->name, parameter->name_length };
 
     parameter->dtype = find_dtype(build, parameter);
     parameter->is_linear = false;
@@ -245,7 +245,7 @@ berthi_build_mark_conv1d(berthi_build *build)
 {
     for (uint32_t i = 0; i < build->made->parameter_count; i++) {
         berthi_parameter *const parameter = build->made->parameters[i];
-        const build_text name = { parameter->name, parameter->name_length };
+        const berthi_text name = { parameter->name, parameter->name_length };
 
         if (!parameter->is_linear || parameter->module == NULL
             || !is_conv1d_home(build, parameter))

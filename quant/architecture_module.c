@@ -8,16 +8,16 @@
 /* ------------------------------------------------------------------- modules */
 
 berthi_module *
-berthi_build_module(berthi_build *build, berthi_module *parent, build_text name,
+berthi_build_module(berthi_build *build, berthi_module *parent, berthi_text name,
                     berthi_module_kind kind)
 {
     berthi_module *const module = berthi_build_alloc(build, 1, sizeof *module);
-    build_text path = name;
+    berthi_text path = name;
 
     if (module == NULL)
         return NULL;
     if (parent != NULL)
-        path = berthi_build_join(build, (build_text){ parent->path, parent->path_length },
+        path = berthi_build_join(build, (berthi_text){ parent->path, parent->path_length },
                                  name);
     module->path = path.bytes;
     module->path_length = path.length;
@@ -35,32 +35,32 @@ berthi_build_module(berthi_build *build, berthi_module *parent, build_text name,
     return module;
 }
 
-static build_text
+static berthi_text
 module_name(const berthi_module *module)
 {
-    return (build_text){ module->name, module->name_length };
+    return (berthi_text){ module->name, module->name_length };
 }
 
 berthi_module *
-berthi_build_child(const berthi_module *module, build_text name)
+berthi_build_child(const berthi_module *module, berthi_text name)
 {
     berthi_module *child = module->last_child;
 
     /* Names come in order: mostly it is the last one. */
-    if (child != NULL && build_is_same(module_name(child), name))
+    if (child != NULL && berthi_text_is_same(module_name(child), name))
         return child;
     for (child = module->children; child != NULL; child = child->next)
-        if (build_is_same(module_name(child), name))
+        if (berthi_text_is_same(module_name(child), name))
             return child;
     return NULL;
 }
 
 berthi_module *
-berthi_build_reach(berthi_build *build, berthi_module *module, build_text path,
+berthi_build_reach(berthi_build *build, berthi_module *module, berthi_text path,
                    berthi_module_kind kind)
 {
     while (path.length > 0 && module != NULL) {
-        build_text name = { path.bytes, 0 };
+        berthi_text name = { path.bytes, 0 };
         berthi_module *child;
 
         while (name.length < path.length && name.bytes[name.length] != '.')
@@ -76,15 +76,15 @@ berthi_build_reach(berthi_build *build, berthi_module *module, build_text path,
     return module;
 }
 
-build_text
-berthi_build_split(build_text path, build_text *out_last)
+berthi_text
+berthi_build_split(berthi_text path, berthi_text *out_last)
 {
     uint64_t at = path.length;
 
     while (at > 0 && path.bytes[at - 1] != '.')
         at--;
-    *out_last = (build_text){ path.bytes + at, path.length - at };
-    return (build_text){ path.bytes, at > 0 ? at - 1 : 0 };
+    *out_last = (berthi_text){ path.bytes + at, path.length - at };
+    return (berthi_text){ path.bytes, at > 0 ? at - 1 : 0 };
 }
 
 /* ---------------------------------------------------- parameters and buffers */
@@ -132,10 +132,9 @@ static void
 put(berthi_build *build, berthi_module *module, berthi_parameter *parameter)
 {
     const uint64_t skipped = module->path_length + (module->path_length > 0);
-    build_text last;
-    const build_text between =
-        berthi_build_split((build_text){ parameter->name + skipped,
-                                 parameter->name_length - skipped }, &last);
+    berthi_text last;
+    const berthi_text below = { parameter->name + skipped, parameter->name_length - skipped };
+    const berthi_text between = berthi_build_split(below, &last);
     berthi_module *const owner =
         berthi_build_reach(build, module, between, BERTHI_MODULE_INNER);
 
@@ -207,7 +206,7 @@ berthi_build_fill(berthi_build *build, berthi_module *module)
 }
 
 bool
-berthi_build_has_below(const berthi_build *build, build_text path)
+berthi_build_has_below(const berthi_build *build, berthi_text path)
 {
     const build_range below = berthi_build_below(build, path);
 

@@ -64,7 +64,7 @@ skip_equal_words(const char *a, const char *b, uint64_t length)
 
 /* '.' before all other bytes. */
 static int
-compare_texts(build_text a, build_text b)
+compare_texts(berthi_text a, berthi_text b)
 {
     const uint64_t shorter = berthi_min_u64(a.length, b.length);
 
@@ -138,9 +138,9 @@ berthi_build_sort(berthi_build *build, void **items, uint32_t count, build_compa
 
 /* Below, in or above the names that lie below `path`. */
 static int
-compare_below(build_text name, build_text path)
+compare_below(berthi_text name, berthi_text path)
 {
-    const build_text head = { name.bytes, berthi_min_u64(name.length, path.length) };
+    const berthi_text head = { name.bytes, berthi_min_u64(name.length, path.length) };
     const int order = compare_texts(head, path);
 
     if (order != 0 || path.length == 0)
@@ -152,7 +152,7 @@ compare_below(build_text name, build_text path)
 
 /* The first parameter that is not below (`limit` 0) or is above (1) the stretch. */
 static uint32_t
-find_bound(const berthi_build *build, build_text path, int limit)
+find_bound(const berthi_build *build, berthi_text path, int limit)
 {
     uint32_t low = 0;
     uint32_t high = build->made->parameter_count;
@@ -169,13 +169,13 @@ find_bound(const berthi_build *build, build_text path, int limit)
 }
 
 build_range
-berthi_build_below(const berthi_build *build, build_text path)
+berthi_build_below(const berthi_build *build, berthi_text path)
 {
     return (build_range){ find_bound(build, path, 0), find_bound(build, path, 1) };
 }
 
 berthi_parameter *
-berthi_build_find(const berthi_build *build, build_text name)
+berthi_build_find(const berthi_build *build, berthi_text name)
 {
     uint32_t low = 0;
     uint32_t high = build->made->parameter_count;
@@ -202,8 +202,8 @@ berthi_build_find(const berthi_build *build, build_text name)
  * index, and what all such tensors become.
  */
 typedef struct fused {
-    build_text head;
-    build_text tail;
+    berthi_text head;
+    berthi_text tail;
     berthi_parameter *parameter;
     uint32_t behind; /* which of the recent ones came behind it the last time */
 } fused;
@@ -220,7 +220,7 @@ typedef struct naming {
 } naming;
 
 static bool
-is_fused_like(const fused *f, build_text name)
+is_fused_like(const fused *f, berthi_text name)
 {
     uint64_t at = f->head.length;
     uint64_t end;
@@ -238,7 +238,7 @@ is_fused_like(const fused *f, build_text name)
 
 /* What a tensor of this name becomes a part of, as others have; NULL: not known yet. */
 static berthi_parameter *
-find_fused(naming *n, build_text name)
+find_fused(naming *n, berthi_text name)
 {
     uint32_t at = n->recent[n->last_fused].behind; /* as experts come in turn */
 
@@ -256,17 +256,17 @@ find_fused(naming *n, build_text name)
 
 /* Tensors of two names may become one parameter, too. */
 static berthi_parameter *
-find_renamed(const naming *n, build_text renamed)
+find_renamed(const naming *n, berthi_text renamed)
 {
     for (uint32_t i = 0; i < FUSED_COUNT; i++)
         if (n->recent[i].parameter != NULL
-            && build_is_same(build_name(n->recent[i].parameter), renamed))
+            && berthi_text_is_same(build_name(n->recent[i].parameter), renamed))
             return n->recent[i].parameter;
     return NULL;
 }
 
 static void
-keep_fused(naming *n, build_text name, build_index index, berthi_parameter *parameter)
+keep_fused(naming *n, berthi_text name, build_index index, berthi_parameter *parameter)
 {
     n->last_fused = n->fused_count++ % FUSED_COUNT;
     n->recent[n->last_fused] = (fused){
@@ -277,7 +277,7 @@ keep_fused(naming *n, build_text name, build_index index, berthi_parameter *para
 }
 
 static berthi_parameter *
-add_parameter(berthi_build *build, const berthi_model_tensor *tensor, build_text name)
+add_parameter(berthi_build *build, const berthi_model_tensor *tensor, berthi_text name)
 {
     berthi_architecture *const made = build->made;
     berthi_parameter *const parameter = berthi_build_alloc(build, 1, sizeof *parameter);
@@ -310,11 +310,11 @@ take_tensor(naming *n, uint32_t position)
     build_index index = { 0, 0 };
     berthi_parameter *parameter;
     berthi_model_tensor tensor;
-    build_text name;
-    build_text renamed;
+    berthi_text name;
+    berthi_text renamed;
 
     build->source->get(build->source->user, position, &tensor);
-    name = (build_text){ tensor.name, tensor.name_length };
+    name = (berthi_text){ tensor.name, tensor.name_length };
     parameter = find_fused(n, name);
     if (parameter == NULL) {
         renamed = berthi_build_rename(build, &n->renamings, name, &index);
@@ -387,7 +387,7 @@ berthi_build_names(berthi_build *build)
 }
 
 void
-berthi_build_alias(berthi_build *build, build_text name, const berthi_parameter *like)
+berthi_build_alias(berthi_build *build, berthi_text name, const berthi_parameter *like)
 {
     berthi_architecture *const made = build->made;
     const uint32_t count = made->parameter_count;

@@ -130,7 +130,7 @@ read_lines(berthi_build *build)
 
 /* Length of what the pattern matches when that ends with a component, else UINT64_MAX. */
 static uint32_t
-dots_of(build_text name)
+dots_of(berthi_text name)
 {
     uint32_t dots = 0;
 
@@ -144,7 +144,7 @@ dots_of(build_text name)
  * many parts as what it matches, and a whole name ends as the pattern does.
  */
 static bool
-can_match(const build_renaming *r, build_text name, uint32_t dots)
+can_match(const build_renaming *r, berthi_text name, uint32_t dots)
 {
     if (r->dots != dots)
         return r->dots < dots;
@@ -155,7 +155,7 @@ can_match(const build_renaming *r, build_text name, uint32_t dots)
 }
 
 static uint64_t
-match_components(const char *pattern, build_text name)
+match_components(const char *pattern, berthi_text name)
 {
     const uint64_t matched = berthi_build_match(pattern, name.bytes, name.length);
 
@@ -166,7 +166,7 @@ match_components(const char *pattern, build_text name)
 
 /* The most specific line that fits: the one with the most components. */
 static const build_renaming *
-find_renaming(const build_renamings *table, build_text name, uint64_t *out_matched)
+find_renaming(const build_renamings *table, berthi_text name, uint64_t *out_matched)
 {
     const uint32_t dots = table->count > 0 ? dots_of(name) : 0;
     const build_renaming *best = NULL;
@@ -187,18 +187,18 @@ find_renaming(const build_renamings *table, build_text name, uint64_t *out_match
 }
 
 /* The next component that is "*" in the pattern: what it stands for in the name. */
-static build_text
-take_index(const char **pattern, build_text *name)
+static berthi_text
+take_index(const char **pattern, berthi_text *name)
 {
     while (**pattern != '\0') {
         const size_t length = strcspn(*pattern, ".");
         const bool is_star = length == 1 && **pattern == '*';
         uint64_t own = 0;
-        build_text component;
+        berthi_text component;
 
         while (own < name->length && name->bytes[own] != '.')
             own++;
-        component = (build_text){ name->bytes, own };
+        component = (berthi_text){ name->bytes, own };
         *pattern += length + ((*pattern)[length] == '.');
         own += own < name->length;
         name->bytes += own;
@@ -206,7 +206,7 @@ take_index(const char **pattern, build_text *name)
         if (is_star)
             return component;
     }
-    return (build_text){ "0", 1 };
+    return (berthi_text){ "0", 1 };
 }
 
 /* Up to the next dot, or all of it. */
@@ -222,17 +222,17 @@ part_length(const char *text)
 
 /* Writes the new name to `out`, if any; returns its length. */
 static uint64_t
-write_renamed(const build_renaming *r, build_text name, uint64_t matched, char *out)
+write_renamed(const build_renaming *r, berthi_text name, uint64_t matched, char *out)
 {
-    const build_text rest = { name.bytes + matched, name.length - matched };
+    const berthi_text rest = { name.bytes + matched, name.length - matched };
     const char *pattern = r->from;
     const char *to = r->to;
-    build_text left = { name.bytes, matched };
+    berthi_text left = { name.bytes, matched };
     uint64_t length = 0;
 
     for (;;) {
         const size_t component = part_length(to);
-        build_text piece = { to, component };
+        berthi_text piece = { to, component };
 
         if (component == 1 && *to == '*')
             piece = take_index(&pattern, &left);
@@ -250,7 +250,7 @@ write_renamed(const build_renaming *r, build_text name, uint64_t matched, char *
 
 /* Among these nodes the one that is called like the name's first component, or NULL. */
 static const berthi_json_value *
-find_node(const berthi_json_value *nodes, build_text name)
+find_node(const berthi_json_value *nodes, berthi_text name)
 {
     uint64_t length = 0;
 
@@ -273,7 +273,7 @@ find_node(const berthi_json_value *nodes, build_text name)
  * a sub-model may be of another type than the one that is described.
  */
 static bool
-is_in_tree(const berthi_build *build, build_text name)
+is_in_tree(const berthi_build *build, berthi_text name)
 {
     const berthi_json_value *nodes = berthi_build_member(build, "tree");
 
@@ -297,7 +297,7 @@ is_in_tree(const berthi_build *build, build_text name)
  * checkpoints unless parts had moved already (4.52), the tree tells which.
  */
 static bool
-is_renamed(const berthi_build *build, build_text name, build_text renamed)
+is_renamed(const berthi_build *build, berthi_text name, berthi_text renamed)
 {
     return build->options->era != BERTHI_ERA_HF4
            || (!is_in_tree(build, name) && is_in_tree(build, renamed));
@@ -309,7 +309,7 @@ is_renamed(const berthi_build *build, build_text name, build_text renamed)
  */
 static build_index
 find_dropped(const berthi_build *build, const build_renamings *table,
-             const build_renaming *r, build_text name, uint64_t matched)
+             const build_renaming *r, berthi_text name, uint64_t matched)
 {
     build_index index = { 0, 0 };
 
@@ -322,14 +322,14 @@ find_dropped(const berthi_build *build, const build_renamings *table,
     return index;
 }
 
-static build_text
-rename_whole(berthi_build *build, const build_renamings *table, build_text name,
+static berthi_text
+rename_whole(berthi_build *build, const build_renamings *table, berthi_text name,
              build_index *out_dropped)
 {
     uint64_t matched = 0;
     const build_renaming *const r = find_renaming(table, name, &matched);
     char written[512];
-    build_text out;
+    berthi_text out;
     uint64_t most;
     char *longest;
 
@@ -352,38 +352,38 @@ rename_whole(berthi_build *build, const build_renamings *table, build_text name,
 
 /* True when the description has a top-level module or parameter of this name. */
 static bool
-is_top(const berthi_json_value *tree, build_text name)
+is_top(const berthi_json_value *tree, berthi_text name)
 {
     return find_node(tree, name) != NULL;
 }
 
-static build_text
+static berthi_text
 get_name(const berthi_build *build, uint32_t position)
 {
     berthi_model_tensor tensor;
 
     build->source->get(build->source->user, position, &tensor);
-    return (build_text){ tensor.name, tensor.name_length };
+    return (berthi_text){ tensor.name, tensor.name_length };
 }
 
 /* The prefix that the names lack, as those of a bare model do; "" for none. */
-static build_text
+static berthi_text
 find_prefix(berthi_build *build, const build_renamings *table)
 {
     const berthi_json_value *const tree = berthi_build_member(build, "tree");
     const char *base = "";
-    build_text prefix;
+    berthi_text prefix;
 
     if (!berthi_json_can_read_string(berthi_build_member(build, "base"), &base))
-        return (build_text){ "", 0 };
-    prefix = (build_text){ base, strlen(base) };
+        return (berthi_text){ "", 0 };
+    prefix = berthi_text_of(base);
     if (!is_top(tree, prefix))
-        return (build_text){ "", 0 };
+        return (berthi_text){ "", 0 };
     for (uint32_t i = 0; i < build->source->count && build->status == BERTH_OK; i++) {
         build_index unused = { 0, 0 };
 
         if (is_top(tree, rename_whole(build, table, get_name(build, i), &unused)))
-            return (build_text){ "", 0 };
+            return (berthi_text){ "", 0 };
     }
     return prefix;
 }
@@ -399,12 +399,12 @@ berthi_build_read_renamings(berthi_build *build)
     return table;
 }
 
-build_text
-berthi_build_rename(berthi_build *build, const build_renamings *table, build_text name,
+berthi_text
+berthi_build_rename(berthi_build *build, const build_renamings *table, berthi_text name,
                     build_index *out_dropped)
 {
-    build_text whole = name;
-    build_text renamed;
+    berthi_text whole = name;
+    berthi_text renamed;
 
     *out_dropped = (build_index){ 0, 0 };
     if (table->prefix.length > 0)

@@ -37,7 +37,7 @@ is_active(const berthi_build *build, const char *target)
 }
 
 static void
-add_tie(berthi_build *build, build_text target, build_text source)
+add_tie(berthi_build *build, berthi_text target, berthi_text source)
 {
     berthi_architecture *const made = build->made;
     const char *const target_copy = berthi_build_text(build, target.bytes, target.length);
@@ -47,8 +47,8 @@ add_tie(berthi_build *build, build_text target, build_text source)
         made->ties[made->tie_count++] = (berthi_tie){ target_copy, source_copy };
 }
 
-static build_text
-join_texts(berthi_build *build, build_text a, build_text b)
+static berthi_text
+join_texts(berthi_build *build, berthi_text a, berthi_text b)
 {
     char *const joined = berthi_build_alloc(build, a.length + b.length + 1, 1);
 
@@ -56,11 +56,11 @@ join_texts(berthi_build *build, build_text a, build_text b)
         return a;
     memcpy(joined, a.bytes, (size_t)a.length);
     memcpy(joined + a.length, b.bytes, (size_t)b.length);
-    return (build_text){ joined, a.length + b.length };
+    return (berthi_text){ joined, a.length + b.length };
 }
 
 int
-berthi_build_compare_numbers(build_text a, build_text b)
+berthi_build_compare_numbers(berthi_text a, berthi_text b)
 {
     uint64_t i = 0;
     uint64_t k = 0;
@@ -90,17 +90,17 @@ static void
 tie_alike(berthi_build *build, const char *pattern)
 {
     const berthi_architecture *const made = build->made;
-    build_text first = { NULL, 0 };
+    berthi_text first = { NULL, 0 };
 
     for (uint32_t i = 0; i < made->parameter_count; i++) {
-        const build_text name = build_name(made->parameters[i]);
+        const berthi_text name = build_name(made->parameters[i]);
 
         if (berthi_build_is_match(pattern, name.bytes, name.length)
             && (first.bytes == NULL || berthi_build_compare_numbers(name, first) < 0))
             first = name;
     }
     for (uint32_t i = 0; i < made->parameter_count; i++) {
-        const build_text name = build_name(made->parameters[i]);
+        const berthi_text name = build_name(made->parameters[i]);
 
         if (name.bytes != first.bytes
             && berthi_build_is_match(pattern, name.bytes, name.length))
@@ -109,17 +109,17 @@ tie_alike(berthi_build *build, const char *pattern)
 }
 
 /* The target of a source: each '*' is the number at the same place. */
-static build_text
-fill_pattern(berthi_build *build, const char *target, build_text source)
+static berthi_text
+fill_pattern(berthi_build *build, const char *target, berthi_text source)
 {
-    build_text made = { "", 0 };
+    berthi_text made = { "", 0 };
     uint64_t at = 0;
 
     while (*target != '\0' && build->status == BERTH_OK) {
         const size_t plain = strcspn(target, "*");
         uint64_t begin;
 
-        made = join_texts(build, made, (build_text){ target, plain });
+        made = join_texts(build, made, (berthi_text){ target, plain });
         target += plain;
         if (*target == '\0')
             break;
@@ -129,7 +129,7 @@ fill_pattern(berthi_build *build, const char *target, build_text source)
         begin = at;
         while (at < source.length && build_is_digit(source.bytes[at]))
             at++;
-        made = join_texts(build, made, (build_text){ source.bytes + begin, at - begin });
+        made = join_texts(build, made, (berthi_text){ source.bytes + begin, at - begin });
     }
     return made;
 }
@@ -140,7 +140,7 @@ tie_each(berthi_build *build, const char *target, const char *source)
     const berthi_architecture *const made = build->made;
 
     for (uint32_t i = 0; i < made->parameter_count && build->status == BERTH_OK; i++) {
-        const build_text name = build_name(made->parameters[i]);
+        const berthi_text name = build_name(made->parameters[i]);
 
         if (berthi_build_is_match(source, name.bytes, name.length))
             add_tie(build, fill_pattern(build, target, name), name);
@@ -190,7 +190,7 @@ berthi_build_find_ties(berthi_build *build)
         if (!is_active(build, target))
             continue;
         if (strchr(target, '*') == NULL)
-            add_tie(build, build_word(target), build_word(source));
+            add_tie(build, berthi_text_of(target), berthi_text_of(source));
         else if (strcmp(target, source) == 0)
             tie_alike(build, source);
         else
@@ -198,20 +198,20 @@ berthi_build_find_ties(berthi_build *build)
     }
     for (uint32_t i = 0; i < made->tie_count; i++) {
         const berthi_parameter *const there =
-            berthi_build_find(build, build_word(made->ties[i].target));
+            berthi_build_find(build, berthi_text_of(made->ties[i].target));
 
         if (there != NULL
-            && berthi_build_find(build, build_word(made->ties[i].source)) == NULL)
-            berthi_build_alias(build, build_word(made->ties[i].source), there);
+            && berthi_build_find(build, berthi_text_of(made->ties[i].source)) == NULL)
+            berthi_build_alias(build, berthi_text_of(made->ties[i].source), there);
     }
 }
 
 /* The target as it is in the model, made where the checkpoint has none. */
 static berthi_parameter *
-place_target(berthi_build *build, build_text name)
+place_target(berthi_build *build, berthi_text name)
 {
     berthi_parameter *target = berthi_build_find(build, name);
-    build_text last;
+    berthi_text last;
     berthi_module *module;
 
     if (target == NULL) {
@@ -246,7 +246,7 @@ berthi_build_place_ties(berthi_build *build)
 
         if (source == NULL)
             continue;
-        target = place_target(build, build_word(made->ties[i].target));
+        target = place_target(build, berthi_text_of(made->ties[i].target));
         if (target == NULL || target == source)
             continue;
         target->tie = source;

@@ -19,7 +19,7 @@ typedef struct node {
 /* Where a node stands. */
 typedef struct place {
     berthi_module *parent;
-    build_text name;
+    berthi_text name;
     uint32_t depth;
     bool is_known; /* it exists even without a tensor */
 } place;
@@ -81,7 +81,7 @@ build_block(berthi_build *build, const place *at, const char *class_name,
 }
 
 static bool
-has_mark(const berthi_build *build, build_text path, const char *mark)
+has_mark(const berthi_build *build, berthi_text path, const char *mark)
 {
     const build_range below = berthi_build_below(build, path);
 
@@ -101,7 +101,7 @@ has_mark(const berthi_build *build, build_text path, const char *mark)
  * `is_paired` of [mark, ...].
  */
 static uint64_t
-find_kind(const berthi_build *build, build_text path, const berthi_json_value *marks,
+find_kind(const berthi_build *build, berthi_text path, const berthi_json_value *marks,
           bool is_paired, const berthi_json_value *sequence, uint64_t index)
 {
     uint64_t unmarked = UINT64_MAX;
@@ -126,7 +126,7 @@ find_kind(const berthi_build *build, build_text path, const berthi_json_value *m
 
 /* One more than the highest index below the path; 0 when there is none. */
 static uint64_t
-count_indices(const berthi_build *build, build_text path)
+count_indices(const berthi_build *build, berthi_text path)
 {
     const build_range below = berthi_build_below(build, path);
     uint64_t count = 0;
@@ -147,7 +147,7 @@ count_indices(const berthi_build *build, build_text path)
 }
 
 static uint64_t
-count_elements(berthi_build *build, node n, build_text path)
+count_elements(berthi_build *build, node n, berthi_text path)
 {
     const berthi_json_value *const length = berthi_json_get(n.object, "len");
     const char *key;
@@ -175,7 +175,7 @@ build_element(berthi_build *build, node n, const place *at, uint64_t index)
     const berthi_json_value *const blocks = berthi_json_get(n.object, "list");
     const berthi_json_value *const kinds = berthi_json_get(n.object, "ub_kinds");
     const berthi_json_value *buffers = berthi_json_get(n.object, "ub");
-    const build_text path = berthi_build_join(build, build_path(at->parent), at->name);
+    const berthi_text path = berthi_build_join(build, build_path(at->parent), at->name);
     const uint64_t kind = find_kind(build, path, berthi_json_get(n.object, "marks"), false,
                                     berthi_json_get(n.object, "seq"), index);
     const char *class_name;
@@ -209,7 +209,7 @@ build_extra(berthi_build *build, berthi_module *module)
 
     for (uint32_t i = below.first; i < below.end && build->status == BERTH_OK; i++) {
         berthi_parameter *const parameter = build->made->parameters[i];
-        build_text name = { parameter->name + skipped, 0 };
+        berthi_text name = { parameter->name + skipped, 0 };
 
         if (parameter->module != NULL)
             continue;
@@ -225,7 +225,7 @@ build_extra(berthi_build *build, berthi_module *module)
 }
 
 /* Decimal, into `digits`, which ends in a NUL. */
-static build_text
+static berthi_text
 write_index(uint64_t index, char digits[24])
 {
     char *at = digits + 23;
@@ -234,7 +234,7 @@ write_index(uint64_t index, char digits[24])
     do
         *--at = (char)('0' + index % 10);
     while ((index /= 10) > 0);
-    return build_word(at);
+    return berthi_text_of(at);
 }
 
 static berthi_module *
@@ -271,7 +271,7 @@ add_parameters(berthi_build *build, berthi_module *module, const berthi_json_val
         if (!berthi_json_can_read_string(at, &name))
             continue;
         parameter = berthi_build_find(
-            build, berthi_build_join(build, build_path(module), build_word(name)));
+            build, berthi_build_join(build, build_path(module), berthi_text_of(name)));
         if (parameter != NULL && parameter->module == NULL)
             berthi_build_add(module, parameter, false);
     }
@@ -359,7 +359,7 @@ choose_model(berthi_build *build, node n)
 
 /* The "optional" of a module, by its path with '*' for numbers. */
 static const berthi_json_value *
-find_optional(const berthi_build *build, build_text path)
+find_optional(const berthi_build *build, berthi_text path)
 {
     const berthi_json_value *at =
         berthi_json_first(berthi_build_member(build, "optional"));
@@ -371,14 +371,14 @@ find_optional(const berthi_build *build, build_text path)
 }
 
 static bool
-holds(const berthi_json_value *list, build_text word)
+holds(const berthi_json_value *list, berthi_text word)
 {
     for (const berthi_json_value *at = berthi_json_first(list); at != NULL;
          at = berthi_json_next(at)) {
         const char *text;
 
         if (berthi_json_can_read_string(at, &text)
-            && build_is_same(build_word(text), word))
+            && berthi_text_is(word, text))
             return true;
     }
     return false;
@@ -386,7 +386,7 @@ holds(const berthi_json_value *list, build_text word)
 
 /* The child's node in the tree: an object, or its name alone; NULL: not in it. */
 static const berthi_json_value *
-find_node(const berthi_json_value *tree, build_text name)
+find_node(const berthi_json_value *tree, berthi_text name)
 {
     for (const berthi_json_value *at = berthi_json_first(tree); at != NULL;
          at = berthi_json_next(at)) {
@@ -394,17 +394,17 @@ find_node(const berthi_json_value *tree, build_text name)
 
         if ((berthi_json_can_read_string(at, &text)
              || berthi_json_can_read_string(berthi_json_get(at, "n"), &text))
-            && build_is_same(build_word(text), name))
+            && berthi_text_is(name, text))
             return at;
     }
     return NULL;
 }
 
 static bool
-has_tie_below(const berthi_build *build, build_text path)
+has_tie_below(const berthi_build *build, berthi_text path)
 {
     for (uint32_t i = 0; i < build->made->tie_count; i++) {
-        const build_text target = build_word(build->made->ties[i].target);
+        const berthi_text target = berthi_text_of(build->made->ties[i].target);
 
         if (target.length > path.length && target.bytes[path.length] == '.'
             && memcmp(target.bytes, path.bytes, (size_t)path.length) == 0)
@@ -415,7 +415,7 @@ has_tie_below(const berthi_build *build, build_text path)
 
 /* What a flag of config.json says of a child: 1 there, 0 not; -1: nothing. */
 static int
-read_flag(const berthi_build *build, const berthi_json_value *optional, build_text name)
+read_flag(const berthi_build *build, const berthi_json_value *optional, berthi_text name)
 {
     const berthi_json_value *at = berthi_json_first(berthi_json_get(optional, "when"));
     const berthi_json_value *value;
@@ -424,7 +424,7 @@ read_flag(const berthi_build *build, const berthi_json_value *optional, build_te
     bool truth = false;
     bool is_turned;
 
-    while (at != NULL && !build_is_same(build_word(berthi_json_key(at)), name))
+    while (at != NULL && !berthi_text_is(name, berthi_json_key(at)))
         at = berthi_json_next(at);
     if (!berthi_json_can_read_string(at, &flag))
         return -1;
@@ -441,7 +441,7 @@ static void
 build_child(berthi_build *build, const berthi_json_value *tree,
             const berthi_json_value *optional, place at)
 {
-    const build_text path = berthi_build_join(build, build_path(at.parent), at.name);
+    const berthi_text path = berthi_build_join(build, build_path(at.parent), at.name);
     const berthi_json_value *const known = find_node(tree, at.name);
     const int flag = read_flag(build, optional, at.name);
 
@@ -478,7 +478,7 @@ build_children(berthi_build *build, berthi_module *module, const berthi_json_val
         if (berthi_json_can_read_string(at, &name)
             || berthi_json_can_read_string(berthi_json_get(at, "n"), &name))
             build_child(build, tree, optional,
-                        (place){ module, build_word(name), depth + 1, false });
+                        (place){ module, berthi_text_of(name), depth + 1, false });
     }
     build_extra(build, module);
 }
@@ -507,7 +507,7 @@ build_plain(berthi_build *build, node n, const place *at)
 static berthi_module *
 build_node(berthi_build *build, node n, const place *at)
 {
-    const build_text path = berthi_build_join(build, build_path(at->parent), at->name);
+    const berthi_text path = berthi_build_join(build, build_path(at->parent), at->name);
     const bool has = berthi_build_has_below(build, path);
     const char *class_name;
 
@@ -537,7 +537,7 @@ berthi_build_tree(berthi_build *build)
     berthi_module *module;
 
     add_no_split(build, berthi_build_member(build, "no_split"));
-    made->root = berthi_build_module(build, NULL, (build_text){ "", 0 },
+    made->root = berthi_build_module(build, NULL, (berthi_text){ "", 0 },
                                      BERTHI_MODULE_PLAIN);
     if (made->root == NULL)
         return;

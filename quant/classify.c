@@ -75,7 +75,7 @@ is_usual(const berthi_classify_tensor *tensor)
 
 /* *owner is the part of the name that the weight has, too. */
 static word
-word_of(const berthi_classify_tensor *tensor, berthi_name_part *owner)
+word_of(const berthi_classify_tensor *tensor, berthi_text *owner)
 {
     const char *const end = tensor->name + tensor->name_length;
 
@@ -135,7 +135,7 @@ look_at_dtype(berthi_walk *walk, const berthi_member *member)
 static void
 look_at(berthi_walk *walk, const berthi_member *member)
 {
-    berthi_name_part owner;
+    berthi_text owner;
 
     switch (word_of(&member->tensor, &owner)) {
     case WORD_STATE_NF4:
@@ -163,7 +163,7 @@ look_at(berthi_walk *walk, const berthi_member *member)
 static void
 look_again(berthi_walk *walk, const berthi_member *member)
 {
-    berthi_name_part owner;
+    berthi_text owner;
 
     switch (word_of(&member->tensor, &owner)) {
     case WORD_STATISTIC: berthi_classify_lone_statistic(walk, member, owner); break;

@@ -38,7 +38,7 @@ typedef struct four_bit {
 } four_bit;
 
 static four_bit
-find_four_bit(const berthi_walk *walk, const berthi_member *state, berthi_name_part owner)
+find_four_bit(const berthi_walk *walk, const berthi_member *state, berthi_text owner)
 {
     const uint32_t near = state->position;
     const four_bit found = {
@@ -300,7 +300,7 @@ is_nested_otherwise(berthi_walk *walk, const four_bit *w, const berthi_state *st
 static void
 tell_unknown_children(berthi_walk *walk, const four_bit *w, int step)
 {
-    const berthi_name_part owner = berthi_walk_name(&w->weight);
+    const berthi_text owner = berthi_walk_name(&w->weight);
 
     for (int64_t at = (int64_t)w->state.position + step;
          at >= 0 && at < (int64_t)walk->source->count && !walk->is_stopped; at += step) {
@@ -324,7 +324,7 @@ tell_unknown_children(berthi_walk *walk, const four_bit *w, int step)
 }
 
 void
-berthi_classify_4bit(berthi_walk *walk, const berthi_member *state, berthi_name_part owner,
+berthi_classify_4bit(berthi_walk *walk, const berthi_member *state, berthi_text owner,
                      berth_encoding encoding)
 {
     four_bit w = find_four_bit(walk, state, owner);
@@ -374,7 +374,7 @@ berthi_classify_4bit(berthi_walk *walk, const berthi_member *state, berthi_name_
  */
 void
 berthi_classify_lone_statistic(berthi_walk *walk, const berthi_member *member,
-                               berthi_name_part owner)
+                               berthi_text owner)
 {
     const four_bit w = find_four_bit(walk, member, owner);
     const unsigned words = (unsigned)w.absmax.is_there + (unsigned)w.quant_map.is_there
@@ -442,7 +442,7 @@ is_int8(berthi_walk *walk, const berthi_member *weight, const berthi_member *scb
 void
 berthi_classify_int8(berthi_walk *walk, const berthi_member *scb)
 {
-    const berthi_name_part module = berthi_walk_module(scb);
+    const berthi_text module = berthi_walk_module(scb);
     const berthi_member weight = berthi_walk_find(walk, scb->position, module, "weight");
     const berthi_member format =
         berthi_walk_find(walk, scb->position, module, "weight_format");
@@ -483,7 +483,7 @@ berthi_classify_int8(berthi_walk *walk, const berthi_member *scb)
 void
 berthi_classify_lone_format(berthi_walk *walk, const berthi_member *member)
 {
-    const berthi_name_part module = berthi_walk_module(member);
+    const berthi_text module = berthi_walk_module(member);
     const berthi_member weight =
         berthi_walk_find(walk, member->position, module, "weight");
 

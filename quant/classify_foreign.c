@@ -61,7 +61,7 @@ method_of(berthi_walk *walk, const char *sign)
 
 /* Foreign layouts are not checked: what another weight has taken stays there. */
 static void
-collect(berthi_walk *walk, berthi_group *group, berthi_name_part prefix, const char *suffix)
+collect(berthi_walk *walk, berthi_group *group, berthi_text prefix, const char *suffix)
 {
     const berthi_member member =
         berthi_walk_find(walk, group->weight.position, prefix, suffix);
@@ -95,7 +95,7 @@ add(berthi_walk *walk, const berthi_group *group, const char *sign)
 void
 berthi_classify_gptq(berthi_walk *walk, const berthi_member *weight)
 {
-    const berthi_name_part module = berthi_walk_module(weight);
+    const berthi_text module = berthi_walk_module(weight);
     const uint64_t bits = walk->config->bits;
     berthi_member order;
     berthi_group group;
@@ -120,8 +120,8 @@ berthi_classify_foreign(berthi_walk *walk, const berthi_member *weight, const ch
     static const char *const of_weight[] = { "_scale", "_scale_inv", "_scale_2",
                                              "_global_scale", "_zero_point", "_g_idx",
                                              "_shape" };
-    const berthi_name_part module = berthi_walk_module(weight);
-    berthi_name_part stem;
+    const berthi_text module = berthi_walk_module(weight);
+    berthi_text stem;
     berthi_group group;
 
     if (!berthi_walk_has_suffix(&weight->tensor, "_packed", &stem))

@@ -68,8 +68,8 @@ collect_activations(berthi_walk *walk, berthi_group *group)
 {
     for (unsigned i = 0; i < 2; i++) {
         berthi_member member;
-        berthi_name_part module;
-        berthi_name_part other;
+        berthi_text module;
+        berthi_text other;
 
         if (walk->activations[i] == UINT32_MAX
             || berthi_walk_is_claimed(walk, walk->activations[i]))
@@ -369,7 +369,7 @@ is_mxfp4(berthi_walk *walk, const berthi_member *blocks, const uint64_t *shape,
 
 /* X_blocks; `owner` is X. Other models may call plain tensors so. */
 void
-berthi_classify_mxfp4(berthi_walk *walk, const berthi_member *blocks, berthi_name_part owner)
+berthi_classify_mxfp4(berthi_walk *walk, const berthi_member *blocks, berthi_text owner)
 {
     const berthi_member scales =
         berthi_walk_find(walk, blocks->position, owner, "_scales");
@@ -406,7 +406,7 @@ berthi_classify_mxfp4(berthi_walk *walk, const berthi_member *blocks, berthi_nam
 /* X.weight_scale_inv that nobody has claimed; `owner` is X.weight. */
 void
 berthi_classify_lone_scale(berthi_walk *walk, const berthi_member *scale,
-                           berthi_name_part owner)
+                           berthi_text owner)
 {
     const berthi_member weight = berthi_walk_find(walk, scale->position, owner, "");
 
@@ -425,7 +425,7 @@ berthi_classify_lone_scale(berthi_walk *walk, const berthi_member *scale,
 /* X_scales that nobody has claimed; `owner` is X. */
 void
 berthi_classify_lone_scales(berthi_walk *walk, const berthi_member *scales,
-                            berthi_name_part owner)
+                            berthi_text owner)
 {
     if (scales->tensor.dtype != BERTH_U8 || scales->tensor.rank != 3
         || walk->is_foreign)

@@ -37,7 +37,7 @@ compare_bytes(const char *a, uint64_t a_length, const char *b, uint64_t b_length
 
 /* Order of a tensor's name against `prefix` + `suffix`, without joining them. */
 static int
-compare_name(const berthi_classify_tensor *tensor, berthi_name_part prefix,
+compare_name(const berthi_classify_tensor *tensor, berthi_text prefix,
              const char *suffix, uint64_t suffix_length)
 {
     if (tensor->name_length < prefix.length) {
@@ -66,7 +66,7 @@ typedef struct interval {
  * then halves what lies between: neighbours cost one look.
  */
 static berthi_member
-gallop(const berthi_walk *walk, interval in, int64_t at, berthi_name_part prefix,
+gallop(const berthi_walk *walk, interval in, int64_t at, berthi_text prefix,
        const char *suffix)
 {
     const uint64_t length = strlen(suffix);
@@ -98,7 +98,7 @@ gallop(const berthi_walk *walk, interval in, int64_t at, berthi_name_part prefix
 }
 
 berthi_member
-berthi_walk_find(const berthi_walk *walk, uint32_t near, berthi_name_part prefix,
+berthi_walk_find(const berthi_walk *walk, uint32_t near, berthi_text prefix,
                  const char *suffix)
 {
     const interval all = { -1, (int64_t)walk->source->count };
@@ -111,7 +111,7 @@ berthi_walk_find_after(const berthi_walk *walk, const berthi_member *member,
                        const char *suffix)
 {
     const interval after = { member->position, (int64_t)walk->source->count };
-    const berthi_name_part name = berthi_walk_name(member);
+    const berthi_text name = berthi_walk_name(member);
     const uint64_t length = strlen(suffix);
     if (after.above - after.below > 1) {
         berthi_member next; /* mostly this one */
@@ -125,18 +125,18 @@ berthi_walk_find_after(const berthi_walk *walk, const berthi_member *member,
     return gallop(walk, after, after.below + 1, name, suffix);
 }
 
-berthi_name_part
+berthi_text
 berthi_walk_name(const berthi_member *member)
 {
-    const berthi_name_part name = { member->tensor.name, member->tensor.name_length };
+    const berthi_text name = { member->tensor.name, member->tensor.name_length };
 
     return name;
 }
 
-berthi_name_part
+berthi_text
 berthi_walk_module(const berthi_member *member)
 {
-    berthi_name_part module = berthi_walk_name(member);
+    berthi_text module = berthi_walk_name(member);
 
     while (module.length > 0 && module.bytes[module.length - 1] != '.')
         module.length--;
@@ -145,7 +145,7 @@ berthi_walk_module(const berthi_member *member)
 
 bool
 berthi_walk_has_suffix(const berthi_classify_tensor *tensor, const char *suffix,
-                       berthi_name_part *prefix)
+                       berthi_text *prefix)
 {
     const uint64_t length = strlen(suffix);
 
@@ -159,7 +159,7 @@ berthi_walk_has_suffix(const berthi_classify_tensor *tensor, const char *suffix,
 bool
 berthi_walk_is_weight(const berthi_member *member)
 {
-    berthi_name_part prefix;
+    berthi_text prefix;
 
     return berthi_walk_has_suffix(&member->tensor, "weight", &prefix)
            && (prefix.length == 0 || prefix.bytes[prefix.length - 1] == '.');
@@ -394,7 +394,7 @@ berthi_walk_tell_missing(berthi_walk *walk, const berthi_member *weight,
 
 void
 berthi_walk_tell_orphan(berthi_walk *walk, const berthi_member *companion,
-                        berthi_name_part owner)
+                        berthi_text owner)
 {
     const berthi_about about = berthi_walk_about(walk, companion);
     char name[BERTH_NAME_CAPACITY];

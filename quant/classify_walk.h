@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/text.h"
 #include "quant/classify.h"
 
 #define BERTHI_WALK_COMPANIONS 8u /* as many as berth_quantized holds */
@@ -45,12 +46,6 @@ typedef struct berthi_member {
     berthi_classify_tensor tensor;
 } berthi_member;
 
-/* Part of a tensor's name. */
-typedef struct berthi_name_part {
-    const char *bytes;
-    uint64_t length;
-} berthi_name_part;
-
 /* A weight with what was found beside it. */
 typedef struct berthi_group {
     berthi_member weight;
@@ -65,7 +60,7 @@ void berthi_walk_shape(const berthi_walk *walk, const berthi_member *member,
                        uint64_t *shape);
 
 /* The tensor called `prefix` + `suffix`; fast when it is close to `near`. */
-berthi_member berthi_walk_find(const berthi_walk *walk, uint32_t near, berthi_name_part prefix,
+berthi_member berthi_walk_find(const berthi_walk *walk, uint32_t near, berthi_text prefix,
                                const char *suffix);
 
 /* The tensor called as `member` with `suffix`, which is not empty, behind it. */
@@ -73,12 +68,12 @@ berthi_member berthi_walk_find_after(const berthi_walk *walk, const berthi_membe
                                      const char *suffix);
 
 /* The whole name; the name up to and with its last dot; whether "weight" is behind it. */
-berthi_name_part berthi_walk_name(const berthi_member *member);
-berthi_name_part berthi_walk_module(const berthi_member *member);
+berthi_text berthi_walk_name(const berthi_member *member);
+berthi_text berthi_walk_module(const berthi_member *member);
 bool berthi_walk_is_weight(const berthi_member *member);
 /* True when the name ends in `suffix`; *prefix is what stands before it. */
 bool berthi_walk_has_suffix(const berthi_classify_tensor *tensor, const char *suffix,
-                            berthi_name_part *prefix);
+                            berthi_text *prefix);
 
 /* The tensor is spoken for: not looked at again, its values not counted. */
 void berthi_walk_claim(berthi_walk *walk, const berthi_member *member);
@@ -107,7 +102,7 @@ void berthi_walk_tell_missing(berthi_walk *walk, const berthi_member *weight,
                               const char *companion);
 /* A companion whose weight `owner` is not there. */
 void berthi_walk_tell_orphan(berthi_walk *walk, const berthi_member *companion,
-                             berthi_name_part owner);
+                             berthi_text owner);
 /* The two numbers that disagree, in words. */
 void berthi_walk_tell_mismatch(berthi_walk *walk, const berthi_member *member,
                                uint64_t expected, uint64_t actual, const char *what);
@@ -124,10 +119,10 @@ char *berthi_walk_read(berthi_walk *walk, const berthi_member *member);
 
 /* classify_bnb.c: P.quant_state.bitsandbytes__nf4, M.SCB, and what lacks them. */
 void berthi_classify_4bit(berthi_walk *walk, const berthi_member *state,
-                          berthi_name_part owner, berth_encoding encoding);
+                          berthi_text owner, berth_encoding encoding);
 void berthi_classify_int8(berthi_walk *walk, const berthi_member *scb);
 void berthi_classify_lone_statistic(berthi_walk *walk, const berthi_member *member,
-                                    berthi_name_part owner);
+                                    berthi_text owner);
 void berthi_classify_lone_format(berthi_walk *walk, const berthi_member *member);
 
 /* classify_scaled.c: 8-bit floats, packed FP4, MXFP4. */
@@ -137,11 +132,11 @@ bool berthi_classify_is_scaled(berthi_walk *walk, const berthi_member *weight);
 void berthi_classify_bare_float8(berthi_walk *walk, const berthi_member *weight);
 void berthi_classify_byte(berthi_walk *walk, const berthi_member *weight);
 void berthi_classify_mxfp4(berthi_walk *walk, const berthi_member *blocks,
-                           berthi_name_part owner);
+                           berthi_text owner);
 void berthi_classify_lone_scale(berthi_walk *walk, const berthi_member *scale,
-                                berthi_name_part owner);
+                                berthi_text owner);
 void berthi_classify_lone_scales(berthi_walk *walk, const berthi_member *scales,
-                                 berthi_name_part owner);
+                                 berthi_text owner);
 
 /* classify_foreign.c: methods that are named and not decoded. */
 

@@ -6,17 +6,13 @@
 #include <string.h>
 
 #include "kernels/digits.h"
+#include "kernels/text.h"
 #include "kernels/utf8.h"
 #include "quant/format.h"
 #include "quant/glob.h"
 
 #define ARENA_BLOCK 4096u
 #define RANK_LIMIT 31u /* ranks are bits */
-
-typedef struct word {
-    const char *bytes;
-    uint64_t length;
-} word;
 
 typedef struct reading {
     berthi_rules_file *file;
@@ -53,12 +49,6 @@ lack_memory(reading *r)
     return false;
 }
 
-static bool
-is_word(word w, const char *text)
-{
-    return strlen(text) == w.length && memcmp(w.bytes, text, (size_t)w.length) == 0;
-}
-
 /* ------------------------------------------------------------------- words */
 
 static bool
@@ -75,7 +65,7 @@ is_line_end(const reading *r, const char *at)
 
 /* The next word of this line; false at its end. */
 static bool
-has_word(reading *r, word *out)
+has_word(reading *r, berthi_text *out)
 {
     while (r->at < r->end && is_blank(*r->at))
         r->at++;
@@ -100,7 +90,7 @@ skip_line(reading *r)
 
 /* Plain digits; what follows them stays in `w`. */
 static bool
-has_number(word *w, uint64_t *out)
+has_number(berthi_text *w, uint64_t *out)
 {
     const char *const end = w->bytes + w->length;
     const bool is_there = berthi_digits_can_take(&w->bytes, end, UINT64_MAX, out);
@@ -111,7 +101,7 @@ has_number(word *w, uint64_t *out)
 
 /* Takes `separator` off the beginning; true as well when nothing is left. */
 static bool
-can_separate(word *w, char separator, bool *out_is_end)
+can_separate(berthi_text *w, char separator, bool *out_is_end)
 {
     *out_is_end = w->length == 0;
     if (*out_is_end)
@@ -126,7 +116,7 @@ can_separate(word *w, char separator, bool *out_is_end)
 /* -------------------------------------------------------------- conditions */
 
 static bool
-can_read_ranks(reading *r, word w, berthi_rule *rule)
+can_read_ranks(reading *r, berthi_text w, berthi_rule *rule)
 {
     bool is_end = false;
 
@@ -143,7 +133,7 @@ can_read_ranks(reading *r, word w, berthi_rule *rule)
 }
 
 static bool
-can_read_axis(word *w, berthi_axis *axis)
+can_read_axis(berthi_text *w, berthi_axis *axis)
 {
     uint64_t size;
 
@@ -165,7 +155,7 @@ can_read_axis(word *w, berthi_axis *axis)
 }
 
 static bool
-can_read_shape(reading *r, word w, berthi_rule *rule)
+can_read_shape(reading *r, berthi_text w, berthi_rule *rule)
 {
     bool is_end = false;
 
@@ -182,7 +172,7 @@ can_read_shape(reading *r, word w, berthi_rule *rule)
 }
 
 static bool
-can_read_dtypes(reading *r, word w, berthi_rule *rule)
+can_read_dtypes(reading *r, berthi_text w, berthi_rule *rule)
 {
     static const char wrong[] = "dtype= wants dtypes such as bf16 with commas between them";
     bool is_end = false;
@@ -214,20 +204,20 @@ can_read_dtypes(reading *r, word w, berthi_rule *rule)
 
 /* What stands behind "name=" in the word. */
 static bool
-has_value(word w, const char *name, word *out)
+has_value(berthi_text w, const char *name, berthi_text *out)
 {
     const size_t length = strlen(name);
 
     if (w.length < length || memcmp(w.bytes, name, length) != 0)
         return false;
-    *out = (word){ w.bytes + length, w.length - length };
+    *out = (berthi_text){ w.bytes + length, w.length - length };
     return true;
 }
 
 static bool
-can_read_condition(reading *r, word w, berthi_rule *rule)
+can_read_condition(reading *r, berthi_text w, berthi_rule *rule)
 {
-    word value;
+    berthi_text value;
 
     if (has_value(w, "rank=", &value))
         return can_read_ranks(r, value, rule);
@@ -235,7 +225,7 @@ can_read_condition(reading *r, word w, berthi_rule *rule)
         return can_read_shape(r, value, rule);
     if (has_value(w, "dtype=", &value))
         return can_read_dtypes(r, value, rule);
-    if (!is_word(w, "optional"))
+    if (!berthi_text_is(w, "optional"))
         return refuse(r, "a condition that is none of rank=, shape=, dtype=, optional");
     rule->is_optional = true;
     return true;
@@ -244,10 +234,10 @@ can_read_condition(reading *r, word w, berthi_rule *rule)
 /* -------------------------------------------------------------------- lines */
 
 static bool
-can_read_action(reading *r, word w, berthi_rule *rule)
+can_read_action(reading *r, berthi_text w, berthi_rule *rule)
 {
     for (size_t i = 0; i < sizeof actions / sizeof *actions; i++)
-        if (is_word(w, actions[i].word)) {
+        if (berthi_text_is(w, actions[i].word)) {
             rule->action = actions[i].action;
             return true;
         }
@@ -258,7 +248,7 @@ static bool
 can_read_glob(reading *r, berthi_rule *rule)
 {
     const char *problem;
-    word w;
+    berthi_text w;
 
     if (!has_word(r, &w))
         return refuse(r, "an action without a pattern");
@@ -295,7 +285,7 @@ can_read_line(reading *r)
 {
     berthi_rule rule;
     const char *begin;
-    word w;
+    berthi_text w;
 
     memset(&rule, 0, sizeof rule);
     if (!has_word(r, &w))

@@ -305,7 +305,7 @@ test_gradients(void)
 static void
 test_take_and_norm(void)
 {
-    const berthi_request take = {
+    berthi_request take = {
         .operation = BERTHI_OPERATION_TAKE,
         .arguments.take = { .table = LETTER('A'), .table_dtype = BERTH_BF16,
                             .dtype = BERTH_F32, .numbers = LETTER('B'), .rows = 40,
@@ -314,8 +314,11 @@ test_take_and_norm(void)
 
     CHECK_STR(line_of(&take), "A=table r 1920/2; B=numbers r 20/4; C=outputs w 480/4");
     CHECK_EQ(moved_of(&take), 5 * 24 * 2 + 20 + 480);
-    CHECK_LINE(BERTHI_OPERATION_TAKE, take, "", .table = LETTER('A'),
-               .table_dtype = BERTH_BF16, .dtype = BERTH_F32, .rows = 40, .columns = 24);
+    take.arguments.take.count = 1;
+    CHECK_EQ(moved_of(&take), 24 * 2 + 4 + 96);
+    take.arguments.take.count = 0;
+    CHECK_STR(line_of(&take), "");
+    CHECK_EQ(moved_of(&take), 0);
     CHECK_LINE(BERTHI_OPERATION_NORM, norm,
                "A=inputs r 36/2; B=weight r 24/4; C=outputs w 36/2", .inputs = LETTER('A'),
                .weight = LETTER('B'), .outputs = LETTER('C'), .inputs_dtype = BERTH_F16,

@@ -5,9 +5,9 @@
 #include <inttypes.h>
 
 #include "kernels/base.h"
-#include "kernels/kernel_arguments.h"
 #include "kernels/multiply.h"
 #include "kernels/number.h"
+#include "kernels/product_arguments.h"
 
 /* Its product with `count` inputs; of no expert where the weight does not matter. */
 static berthi_multiply_arguments

@@ -30,6 +30,7 @@
 #include "kernels/kernel_arguments.h"
 #include "kernels/multiply.h"
 #include "kernels/multiply_plain.h"
+#include "kernels/product_arguments.h"
 
 #define BERTHI_KERNELS_OF_DTYPES(X, prefix, suffix)                                   \
     X(prefix##_bf16##suffix) X(prefix##_f16##suffix) X(prefix##_f32##suffix)

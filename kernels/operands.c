@@ -2,8 +2,8 @@
 /* operands.c - operands of operations on weights, of products and of optimizers; see operands.h. */
 #include <inttypes.h>
 
-#include "kernels/kernel_arguments.h"
 #include "kernels/operands_add.h"
+#include "kernels/product_arguments.h"
 
 /* ------------------------------------------------------------------------ encodings */
 

@@ -31,7 +31,7 @@
 #define BERTH_KERNELS_PRODUCT_CUH
 
 #include "kernels/core.h"
-#include "kernels/kernel_arguments.h"
+#include "kernels/product_arguments.h"
 #include "kernels/simt.h"
 
 /* What a kernel is made for; each field is a constant where it is used. */

@@ -14,8 +14,8 @@
 #define BERTH_KERNELS_PRODUCT_LANES_CUH
 
 #include "kernels/core.h"
-#include "kernels/kernel_arguments.h"
 #include "kernels/product.cuh"
+#include "kernels/product_arguments.h"
 #include "kernels/simt.h"
 
 /* The first of the CTA's inputs, and how many there are from it on. */

@@ -20,7 +20,7 @@
 
 #include "kernels/core.h"
 #include "kernels/eights.cuh"
-#include "kernels/kernel_arguments.h"
+#include "kernels/product_arguments.h"
 #include "kernels/simt.h"
 
 /* ------------------------------------------------------------------- numbers */

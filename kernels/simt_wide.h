@@ -52,7 +52,7 @@
 #ifndef BERTH_KERNELS_SIMT_WIDE_H
 #define BERTH_KERNELS_SIMT_WIDE_H
 
-#include "kernels/kernel_arguments.h"
+#include "kernels/product_arguments.h"
 #include "kernels/simt.h"
 
 #define SIMT_GROUP 128u /* lanes that multiply together */

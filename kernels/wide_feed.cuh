@@ -8,7 +8,7 @@
 #define BERTH_KERNELS_WIDE_FEED_CUH
 
 #include "kernels/core.h"
-#include "kernels/kernel_arguments.h"
+#include "kernels/product_arguments.h"
 #include "kernels/simt_wide.h"
 
 typedef struct wide_variant {

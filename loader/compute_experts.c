@@ -9,9 +9,9 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "kernels/kernel_arguments.h"
 #include "kernels/multiply.h"
 #include "kernels/number.h"
+#include "kernels/product_arguments.h"
 #include "kernels/tables.h"
 #include "loader/compute.h"
 #include "loader/model.h"

@@ -12,8 +12,8 @@
 
 #include "kernels/core.h"
 #include "kernels/experts.h"
-#include "kernels/kernel_arguments.h"
 #include "kernels/number.h"
+#include "kernels/product_arguments.h"
 #include "tests/fake_cuda.h"
 #include "tests/loaded.h"
 #include "tests/random.h"

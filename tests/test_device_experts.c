@@ -8,11 +8,11 @@
 #include <string.h>
 
 #include "kernels/core.h"
-#include "kernels/kernel_arguments.h"
+#include "kernels/product_arguments.h"
 #include "tests/fake_cuda.h"
+#include "tests/random.h"
 #include "tests/rig.h"
 #include "tests/simt.h"
-#include "tests/random.h"
 #include "tests/t.h"
 
 #define MIB (UINT64_C(1) << 20)

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/kernel_arguments.h"
+#include "kernels/product_arguments.h"
 #include "tests/t.h"
 
 #define LETTER(letter) ((void *)(uintptr_t)(0x1000u * ((letter) - 'A' + 1u)))

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "kernels/core.h"
-#include "kernels/kernel_arguments.h"
+#include "kernels/product_arguments.h"
 #include "tests/products.h"
 #include "tests/simt_level.h"
 #include "tests/t.h"

@@ -162,6 +162,12 @@ berthi_convert_is_mine(const berthi_convert *convert, uint32_t weight)
 
 /* The first division, by the lengths that `recipe.tensors` has now. */
 berth_status berthi_convert_divide_anew(berthi_convert *convert, berth_error *error);
+
+/* ---------------------------------------------------------------- convert_job.c */
+
+/* What a job runs, and what it runs instead where nothing is to be written: the report alone. */
+berth_status berthi_convert_run(berth_job *job, void *user, berth_error *error);
+berth_status berthi_convert_run_dry(berth_job *job, void *user, berth_error *error);
 /* Room in `done` for that many shards. */
 berth_status berthi_convert_reserve_done(berthi_convert *convert, uint32_t shards,
                                          berth_error *error);

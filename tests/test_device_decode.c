@@ -365,7 +365,13 @@ check_refused_rows(const rig *r)
     rig_check_refused(r, &bad, "no weight is decoded to values of dtype ");
     bad = good;
     bad.arguments.decode_rows.columns = 0;
+    bad.arguments.decode_rows.count = 1;
     rig_check_refused(r, &bad, "no weight is decoded in rows of 0 columns");
+    bad.arguments.decode_rows.count = 0;
+    CHECK_EQ(berthi_decode_rows_check(&bad.arguments.decode_rows, NULL), BERTH_OK);
+    bad = good;
+    bad.arguments.decode_rows.columns = (UINT64_C(1) << 31) - 1;
+    CHECK_EQ(berthi_decode_rows_check(&bad.arguments.decode_rows, NULL), BERTH_OK);
     bad.arguments.decode_rows.columns = UINT64_C(1) << 31;
     rig_check_refused(r, &bad, "no weight is decoded in rows of 2147483648 columns");
     bad = good;

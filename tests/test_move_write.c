@@ -666,10 +666,12 @@ test_cancel(void)
     }
 }
 
-/* ------------------------------------------------------------------------------ killed
- */
+/* ---------------------------------------------------------------------------- killed */
 
-/* True when this process has a file of some size that has no name. */
+/*
+ * True when this process has a file of some size that has no name. It is asked for by the folder's
+ * entry: the descriptor itself belongs to a thread that may be closing it.
+ */
 static bool
 has_nameless(void)
 {
@@ -680,8 +682,8 @@ has_nameless(void)
     while (folder != NULL && !has && (entry = readdir(folder)) != NULL) {
         struct stat state;
 
-        has = fstat(atoi(entry->d_name), &state) == 0 && S_ISREG(state.st_mode)
-              && state.st_nlink == 0 && state.st_size > 0;
+        has = fstatat(dirfd(folder), entry->d_name, &state, 0) == 0
+              && S_ISREG(state.st_mode) && state.st_nlink == 0 && state.st_size > 0;
     }
     if (folder != NULL)
         closedir(folder);

@@ -235,14 +235,20 @@ test_more_is_given_back(void)
     CHECK_GE(most, 2 * stages); /* tried, and left alone since */
 }
 
-/* And those that all take the same time, however many they are, are. */
+/*
+ * And those that all take the same time, however many they are, are. A busy machine has periods
+ * that are slower by themselves, and gets more tries.
+ */
 static void
 test_more_is_kept(void)
 {
     const wish asked = { 0, true, 2, 32, { .latency_ns = 20 * MS } };
+    uint32_t stages = 0;
     uint32_t most;
 
-    CHECK_EQ(stages_of(asked, 1200, &most), 32);
+    for (int tries = 0; tries < T_CANCEL_TRIES && stages != 32; tries++)
+        stages = stages_of(asked, 1200, &most);
+    CHECK_EQ(stages, 32);
     CHECK_EQ(most, 32);
 }
 

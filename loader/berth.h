@@ -2116,7 +2116,9 @@ typedef struct berth_load_options {
     int32_t verify;          /* berth_load_verify                                     */
     int32_t is_source_of_manifest; /* 1: the checkpoint is what that of the manifest was
                                 made of: its digests of sources count                 */
-    const char *manifest;    /* copied; NULL: berth.manifest.json beside the model    */
+    const char *manifest;    /* copied; NULL: berth.manifest.json beside the model, or
+                                FILE.berth.manifest.json of a FILE that was opened by
+                                itself, where that is there                           */
     const berth_slab_memory *slab_memory; /* copied; NULL: the context's, the devices' */
     const char *offload_dir; /* copied; where layers of the disk are written that the
                                 checkpoint does not have as they are wanted, now or by

@@ -417,6 +417,22 @@ read_manifest(berthi_crcs *crcs, walk *w, const berthi_manifest_visitor *visitor
     return status;
 }
 
+/* Of a file that was named by itself its own, where there is one; NULL: out of memory. */
+static const char *
+usual_name(const berthi_location *location, berthi_arena *texts)
+{
+    berthi_sys_stat found;
+    const char *own;
+
+    if (location->file == NULL)
+        return BERTHI_MANIFEST_NAME;
+    own = berthi_arena_format(texts, "%s." BERTHI_MANIFEST_NAME, location->file);
+    if (own == NULL
+        || berthi_sys_stat_at(location->folder, own, BERTHI_SYS_FOLLOW, &found) == 0)
+        return own;
+    return BERTHI_MANIFEST_NAME;
+}
+
 berth_status
 berthi_crcs_find_manifest(const berth_checkpoint *checkpoint, const char *given,
                           berthi_arena *texts, berthi_manifest_place *out,
@@ -424,14 +440,14 @@ berthi_crcs_find_manifest(const berth_checkpoint *checkpoint, const char *given,
 {
     const berthi_location *const location = &checkpoint->location;
 
-    if (given != NULL)
+    if (given != NULL) {
         *out = berthi_manifest_at(berthi_arena_text(texts, given, strlen(given)));
-    else
-        *out = (berthi_manifest_place){
-            .folder = location->folder,
-            .name = BERTHI_MANIFEST_NAME,
-            .path = berthi_path_join(texts, location->folder_path, BERTHI_MANIFEST_NAME),
-        };
+    } else {
+        *out = (berthi_manifest_place){ .folder = location->folder,
+                                        .name = usual_name(location, texts) };
+        if (out->name != NULL)
+            out->path = berthi_path_join(texts, location->folder_path, out->name);
+    }
     return out->path != NULL ? BERTH_OK : berthi_fail_memory(error, "the manifest's path");
 }
 

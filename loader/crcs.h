@@ -46,8 +46,9 @@ berth_status berthi_crcs_compare_tensor(const berthi_crcs *promised,
                                         berth_error *error);
 
 /*
- * The manifest that was named, or without a name the usual one beside the model: in the folder
- * that was opened, wherever its path leads by now. Only NO_MEMORY can go wrong.
+ * The manifest that was named, or without a name the usual one beside the model, and before
+ * it FILE.berth.manifest.json of a FILE that was named by itself: in the folder that was
+ * opened, wherever its path leads by now. Only NO_MEMORY can go wrong.
  */
 berth_status berthi_crcs_find_manifest(const berth_checkpoint *checkpoint, const char *given,
                                        berthi_arena *texts, berthi_manifest_place *out,

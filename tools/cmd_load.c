@@ -66,7 +66,8 @@ static const cli_option load_options[] = {
     { "no-verify", '\0', CLI_FLAG, offsetof(load_arguments, is_unverified), NULL, NULL,
       NULL, "leave a manifest alone" },
     { "manifest", '\0', CLI_INPUT, offsetof(load_arguments, manifest), "FILE", NULL, NULL,
-      "verify with this one; without it, berth.manifest.json beside the model" },
+      "verify with this one; without it, berth.manifest.json beside the model, or of a single "
+      "file MODEL.berth.manifest.json where that is there" },
     { "jobs", 'j', CLI_NUMBER, offsetof(load_arguments, jobs), "N", NULL, NULL,
       "threads that read; without it, what the machine suggests" },
     { "workers", '\0', CLI_NUMBER, offsetof(load_arguments, workers), "N", NULL, NULL,

@@ -44,7 +44,7 @@ static const cli_option verify_options[] = {
     { "write-manifest", '\0', CLI_OPTIONAL, offsetof(verify_arguments, write_manifest),
       "FILE", NULL, NULL,
       "read every byte and write a manifest, by default " MANIFEST_NAME
-      " beside the model" },
+      " beside the model, of a single file MODEL." MANIFEST_NAME },
     { "force", 'f', CLI_FLAG, offsetof(verify_arguments, may_overwrite), NULL, NULL, NULL,
       "replace a manifest that exists" },
     { "strict", '\0', CLI_FLAG, offsetof(verify_arguments, is_strict), NULL, NULL, NULL,

@@ -185,7 +185,7 @@ typedef int32_t berth_status;
     X(NONFINITE, 106, BERTH_EPOLICY, "nonfinite",                                          \
       "repair the weights, or convert them without --reject-nonfinite")                    \
     X(DIFFERENCE, 107, BERTH_EPOLICY, "difference",                                        \
-      "the table of differences says which weights, and how far apart they are")           \
+      "`berth diff --tensors` says which weights, and how far apart they are")             \
     X(DIGEST, 110, BERTH_EINTEGRITY, "digest", "quarantine the file and download it again") \
     X(BLOB_DIGEST, 111, BERTH_EINTEGRITY, "blob_digest",                                   \
       "quarantine the blob and download it again")                                         \

@@ -154,7 +154,7 @@ static const struct {
     { 106, -11, "nonfinite",
       "repair the weights, or convert them without --reject-nonfinite" },
     { 107, -11, "difference",
-      "the table of differences says which weights, and how far apart they are" },
+      "`berth diff --tensors` says which weights, and how far apart they are" },
     { 110, -5, "digest",
       "quarantine the file and download it again" },
     { 111, -5, "blob_digest",

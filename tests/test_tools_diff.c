@@ -114,6 +114,13 @@ test_lines(void)
     begin(0);
     set("w", 0.0631);
     check_line("differs      max 2.52e-01  relative 6.31e-02   24.0 dB  w\n");
+    tensor.errors.nonfinite = 1234;
+    check_line("differs      max 2.52e-01  relative 6.31e-02   24.0 dB  "
+               "1,234 NaN or infinite  w\n");
+    tensor.errors.different = 0;
+    check_line("differs      1,234 NaN or infinite  w\n");
+    set("w", 0.0631);
+    tensor.errors.nonfinite = 0;
     tensor.has_codes = 1;
     check_line("same codes   max 2.52e-01  relative 6.31e-02   24.0 dB  w\n");
     tensor.codes = 1;
@@ -121,7 +128,7 @@ test_lines(void)
     set("w", 0);
     check_line("same values  w\n");
     tensor.errors.nonfinite = 1;
-    check_line("differs      w\n");
+    check_line("differs      1 NaN or infinite  w\n");
     tensor.errors.nonfinite = 0;
     tensor.is_same = 1;
     check_line("same bytes   w\n");
@@ -186,7 +193,7 @@ test_sums(void)
               "\n"
               "1,000 of 1,234,567 values differ: max 5.00e-01, mean 1.00e-03, "
               "relative 7.00e-02, 23.1 dB\n"
-              "3 more are NaN or infinite on one side\n"
+              "3 more are NaN or infinite, not the same on both sides; --tensors says where\n"
               "\n"
               "error, in units of the weight's root mean square\n"
               "     equal  ########################################  400\n"

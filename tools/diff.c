@@ -101,6 +101,7 @@ void
 diff_print_tensor(session *s, const berth_diff_tensor *tensor)
 {
     const berth_diff_errors *const e = &tensor->errors;
+    char number[TEXT_NUMBER_CAPACITY];
     char texts[3][NUMBER_CAPACITY];
 
     output_format(&s->out, "%-11s  ", verdict_of(tensor).words);
@@ -108,6 +109,8 @@ diff_print_tensor(session *s, const berth_diff_tensor *tensor)
         output_format(&s->out, "max %8s  relative %8s  %8s  ",
                       number_text(e->maximum, texts[0]), number_text(e->relative, texts[1]),
                       decibel_text(e->snr, texts[2]));
+    if (tensor->has_values && e->nonfinite > 0)
+        output_format(&s->out, "%s NaN or infinite  ", text_number(e->nonfinite, number));
     output_name(&s->out, tensor->name, tensor->name_length);
     output_text(&s->out, "\n");
 }
@@ -134,7 +137,9 @@ print_errors(session *s, const berth_diff_errors *e)
                   number_text(e->maximum, texts[0]), number_text(e->mean, texts[1]),
                   number_text(e->relative, texts[2]), decibel_text(e->snr, texts[3]));
     if (e->nonfinite > 0)
-        output_format(&s->out, "%s more are NaN or infinite on one side\n",
+        output_format(&s->out,
+                      "%s more are NaN or infinite, not the same on both sides; "
+                      "--tensors says where\n",
                       text_number(e->nonfinite, different));
 }
 

@@ -183,7 +183,8 @@ typedef int32_t berth_status;
     X(MIN_COVERAGE, 105, BERTH_EPOLICY, "min_coverage",                                    \
       "the coverage report says which rule left out what")                                 \
     X(NONFINITE, 106, BERTH_EPOLICY, "nonfinite",                                          \
-      "repair the weights, or convert them without --reject-nonfinite")                    \
+      "repair the weights, or take a dtype that holds them; without --reject-nonfinite "   \
+      "they are converted as they are")                                                    \
     X(DIFFERENCE, 107, BERTH_EPOLICY, "difference",                                        \
       "`berth diff --tensors` says which weights, and how far apart they are")             \
     X(DIGEST, 110, BERTH_EINTEGRITY, "digest", "quarantine the file and download it again") \

@@ -14,6 +14,21 @@
 
 /* ---------------------------------------------------------- NaN and infinities */
 
+/* What the numbers are of, where it is not the values as they are stored. */
+static const char *
+nonfinite_place(const berthi_convert *convert, const berthi_recipe_weight *weight)
+{
+    const int32_t dtype = weight->storage.dtype;
+
+    if (berthi_recipe_is_kept(weight))
+        return " among its statistics";
+    if (berthi_recipe_values_dtype(&convert->recipe, weight) == dtype)
+        return "";
+    return dtype == BERTH_F16    ? " when it is cast to F16"
+           : dtype == BERTH_BF16 ? " when it is cast to BF16"
+                                 : "";
+}
+
 static berth_status
 fail_nonfinite(const berthi_convert *convert, const berthi_recipe_weight *weight,
                uint64_t nan, uint64_t infinite, berth_error *error)
@@ -27,8 +42,7 @@ fail_nonfinite(const berthi_convert *convert, const berthi_recipe_weight *weight
 
     return berthi_fail(error, BERTH_REASON_NONFINITE, &about,
                        "has %" PRIu64 " NaN and %" PRIu64 " infinite values%s", nan,
-                       infinite,
-                       berthi_recipe_is_kept(weight) ? " among its statistics" : "");
+                       infinite, nonfinite_place(convert, weight));
 }
 
 berth_status

@@ -152,7 +152,8 @@ static const struct {
     { 105, -11, "min_coverage",
       "the coverage report says which rule left out what" },
     { 106, -11, "nonfinite",
-      "repair the weights, or convert them without --reject-nonfinite" },
+      "repair the weights, or take a dtype that holds them; without --reject-nonfinite they "
+      "are converted as they are" },
     { 107, -11, "difference",
       "`berth diff --tensors` says which weights, and how far apart they are" },
     { 110, -5, "digest",

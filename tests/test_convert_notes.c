@@ -61,6 +61,7 @@ begin(void)
     scene.checkpoint.shards = scene.shards;
     c->context = context;
     c->checkpoint = &scene.checkpoint;
+    c->recipe.checkpoint = &scene.checkpoint;
     c->recipe.tensors = scene.tensors;
     c->recipe.outputs = scene.outputs;
     c->recipe.weights = scene.weights;

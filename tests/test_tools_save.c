@@ -54,6 +54,29 @@ test_appears(void)
     CHECK_EQ(count_files(folder), 1);
 }
 
+/* Not even where what is there may be replaced; what only begins like weights is none. */
+static void
+test_weights(void)
+{
+    static const char header[] = "{}";
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/a.safetensors", folder);
+    save v;
+
+    fixture_raw(path, 2, header, 2, 0);
+    CHECK_EQ(save_begin(&v, &command, path, false), BERTH_EINVAL);
+    CHECK_EQ(save_begin(&v, &command, path, true), BERTH_EINVAL);
+    CHECK_EQ(save_end(&v, BERTH_EINVAL), BERTH_EINVAL);
+    CHECK_EQ(count_files(folder), 1);
+    fixture_raw(path, 3, header, 2, 0); /* its header ends behind the file */
+    CHECK_EQ(save_begin(&v, &command, path, true), BERTH_OK);
+    CHECK_EQ(save_end(&v, BERTH_OK), BERTH_OK);
+    CHECK_EQ(save_refuse_weights(&command, path), BERTH_OK);
+    fixture_raw(path, 2, "[]", 2, 0);
+    CHECK_EQ(save_refuse_weights(&command, path), BERTH_OK);
+    CHECK_EQ(save_refuse_weights(&command, folder), BERTH_OK);
+}
+
 static void
 test_keeps(void)
 {
@@ -257,6 +280,7 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_appears);
     T_RUN(test_keeps);
+    T_RUN(test_weights);
     T_RUN(test_meets_another);
     T_RUN(test_places);
     T_RUN(test_standard_output);

@@ -11,6 +11,7 @@
 #include "tools/input.h"
 #include "tools/interrupt.h"
 #include "tools/report.h"
+#include "tools/save.h"
 #include "tools/session.h"
 
 #define MANIFEST_NAME "berth.manifest.json"
@@ -152,6 +153,8 @@ choose_manifest(const session *s, const berth_checkpoint *checkpoint,
     options->manifest_mode = is_writing               ? BERTH_MANIFEST_WRITE
                              : a->source_of != NULL ? BERTH_MANIFEST_SOURCE
                                                     : BERTH_MANIFEST_CHECK;
+    if (is_writing && save_refuse_weights(s->call->command, given) != BERTH_OK)
+        return BERTH_EINVAL;
     if (given != NULL && given[0] != '\0') {
         options->manifest = given;
         return BERTH_OK;

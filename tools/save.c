@@ -100,6 +100,38 @@ save_is_same(const char *a, const char *b)
     return S_ISREG(of_a.st_mode) && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
 }
 
+/* The length of a header that ends within the file, in little-endian order, and its brace. */
+static bool
+is_weights(const char *path)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    unsigned char begin[9];
+    uint64_t length = 0;
+    struct stat found;
+    bool is_read;
+
+    if (fd < 0)
+        return false;
+    is_read = fstat(fd, &found) == 0 && S_ISREG(found.st_mode)
+              && read(fd, begin, sizeof begin) == (ssize_t)sizeof begin;
+    close(fd);
+    for (int i = 7; i >= 0 && is_read; i--)
+        length = length << 8 | begin[i];
+    return is_read && begin[8] == '{' && length <= (uint64_t)found.st_size - 8;
+}
+
+berth_status
+save_refuse_weights(const cli_command *command, const char *path)
+{
+    char shown[SHOWN_CAPACITY];
+
+    if (!is_weights(path))
+        return BERTH_OK;
+    berth_text_escape(path, strlen(path), shown, sizeof shown);
+    return cli_failure(command, BERTH_EINVAL, "%s: holds weights, which are never "
+                       "replaced; choose another name", shown);
+}
+
 berth_status
 save_begin(save *v, const cli_command *command, const char *path, bool may_overwrite)
 {
@@ -117,6 +149,8 @@ save_begin(save *v, const cli_command *command, const char *path, bool may_overw
     v->is_in_place = is_there && !S_ISREG(found.st_mode);
     if (v->is_in_place)
         return begin_output(v, path, 0);
+    if (save_refuse_weights(command, path) != BERTH_OK)
+        return BERTH_EINVAL;
     if (!may_overwrite && is_there)
         return fail_exists(v);
     v->temporary = temporary_name(path);

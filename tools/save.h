@@ -27,11 +27,13 @@ typedef struct save {
  * hold both. NULL: no file.
  */
 bool save_is_same(const char *a, const char *b);
+/* BERTH_EINVAL, which is printed, for a safetensors file: nothing takes the place of weights. */
+berth_status save_refuse_weights(const cli_command *command, const char *path);
 /*
  * Begins a file beside `path`, which save_end() puts in its place. What fails is
- * printed: a file that is there and may not be replaced, a folder that is not. What
- * is there and no regular file is written to as it is. "-" is standard output, whose reader may
- * leave early.
+ * printed: a file that is there and may not be replaced, as weights never may, a folder
+ * that is not. What is there and no regular file is written to as it is. "-" is standard
+ * output, whose reader may leave early.
  */
 berth_status save_begin(save *v, const cli_command *command, const char *path,
                         bool may_overwrite);

@@ -118,8 +118,8 @@ typedef int32_t berth_status;
     X(NOT_REGULAR, 32, BERTH_ENOENT, "not_regular", "name a regular file")                 \
     X(CHANGED, 33, BERTH_EIO, "changed", "let the writer finish, then try again")          \
     X(TRUNCATED, 34, BERTH_EIO, "truncated", "let the writer finish, then try again")      \
-    X(PATH, 35, BERTH_EFORMAT, "path", "do not trust this model: its shards must lie in "  \
-                                       "the model's directory")                            \
+    X(PATH, 35, BERTH_EFORMAT, "path", "do not trust this model: its files must lie in "   \
+                                       "its directory, under plain names")                 \
     X(PERMISSION, 36, BERTH_ENOENT, "permission", "check the permissions of the file and " \
                                                   "of the directories above it")           \
     X(DISK_FULL, 37, BERTH_EIO, "disk_full", "free space, then run the command again")     \
@@ -170,7 +170,7 @@ typedef int32_t berth_status;
     X(QUANT_METHOD, 94, BERTH_EUNSUPPORTED, "quant_method",                                \
       "start from the original weights")                                                   \
     X(QUANT_PLAIN, 95, BERTH_EFORMAT, "quant_plain",                                       \
-      "8-bit floats without scales: find the scales or the original weights")              \
+      "find the scales, the original weights, or the config.json that belongs to them")    \
     X(CONFIG_JSON, 100, BERTH_EFORMAT, "config_json", "download config.json again")        \
     X(ARCHITECTURE, 101, BERTH_EFORMAT, "architecture",                                    \
       "config.json and tensors describe no model that can be laid out: download both "     \
@@ -179,7 +179,7 @@ typedef int32_t berth_status;
       "give a description of model classes as it comes with berth")                        \
     X(RULES, 103, BERTH_EINVAL, "rules", "correct the rule: see berth-rules(5)")           \
     X(RULE_UNUSED, 104, BERTH_EINVAL, "rule_unused",                                       \
-      "correct the pattern, or mark the rule optional")                                    \
+      "correct the pattern; a rule of a file may be marked optional")                      \
     X(MIN_COVERAGE, 105, BERTH_EPOLICY, "min_coverage",                                    \
       "the coverage report says which rule left out what")                                 \
     X(NONFINITE, 106, BERTH_EPOLICY, "nonfinite",                                          \

@@ -48,7 +48,8 @@ typedef struct encoding_arguments {
     { "rules", '\0', CLI_INPUT, offsetof(type, member.rules), "FILE", NULL, NULL,          \
       "which tensor gets what, line by line: berth-rules(5)" },                            \
     { "keep", '\0', CLI_LIST, offsetof(type, member.keep), "GLOB", NULL, NULL,            \
-      "leave tensors of these names alone; may be given several times" },                  \
+      "do not quantize tensors of these names, and decode those that are; may be given "   \
+      "several times" },                                                                   \
     { "only", '\0', CLI_LIST, offsetof(type, member.only), "GLOB", NULL, NULL,            \
       "quantize none but these; may be given several times" }
 

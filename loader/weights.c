@@ -353,12 +353,22 @@ take_named(berthi_location *location, const char *named, berthi_weights *out,
     return take_file(location, named, out, error);
 }
 
+/* A whole model, but not always the one that whoever started a run in its folder expects. */
+static void
+remark_unfinished(const berthi_location *location, berthi_findings *findings)
+{
+    berthi_findings_remark(findings, BERTH_SEVERITY_WARNING, BERTH_REASON_INCOMPLETE,
+                           &(berthi_about){ .file = location->folder_path },
+                           "a run of berth that has not come to its end lies here, too: this "
+                           "may be the model from before it");
+}
+
 /*
  * A journal without a commit file: what else lies here was left by a run that was
  * broken off, and may be a part of a model that looks like a whole one.
  */
 static berth_status
-check_finished(berthi_location *location, berth_error *error)
+check_finished(berthi_location *location, berthi_findings *findings, berth_error *error)
 {
     static const char *const commits[] = { INDEX_NAME, SINGLE_NAME };
     bool has_journal;
@@ -373,12 +383,13 @@ check_finished(berthi_location *location, berth_error *error)
         if (status != BERTH_OK)
             return status;
     }
-    if (has_commit)
-        return BERTH_OK;
-    return berthi_fail(error, BERTH_REASON_INCOMPLETE,
-                       &(berthi_about){ .file = location->folder_path },
-                       "an interrupted run of berth lies here: repeat that command with "
-                       "--resume");
+    if (!has_commit)
+        return berthi_fail(error, BERTH_REASON_INCOMPLETE,
+                           &(berthi_about){ .file = location->folder_path },
+                           "an interrupted run of berth lies here: repeat that command with "
+                           "--resume");
+    remark_unfinished(location, findings);
+    return BERTH_OK;
 }
 
 static bool
@@ -407,7 +418,7 @@ berthi_weights_find(berthi_location *location, const char *named, const char *va
         return berthi_fail_argument(error, "variant", "is no word such as fp16");
     if (location->file != NULL)
         return take_file(location, location->file, out, error);
-    status = check_finished(location, error);
+    status = check_finished(location, findings, error);
     if (status != BERTH_OK)
         return status;
     if (named[0] != '\0')
@@ -429,6 +440,8 @@ berthi_weights_remark_strays(berthi_location *location,
 
     if (status != BERTH_OK)
         return status;
+    if (names.has_parts)
+        remark_unfinished(location, findings);
     for (uint32_t i = 0; i < names.single_count; i++) {
         const char *shown;
 

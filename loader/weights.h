@@ -28,7 +28,7 @@ typedef struct berthi_weights {
  * nothing; `variant` may be NULL. Remarks go to `findings`.
  *
  * In a folder with a journal (journal.h) only a commit file is taken, or what it
- * names: INCOMPLETE where there is none.
+ * names, with a warning: INCOMPLETE where there is none.
  *
  * Fails with NOT_FOUND, AMBIGUOUS, INCOMPLETE, ARGUMENT (variant), PATH (what
  * is named breaks the path rule), PICKLE, GGUF or OTHER_FORMAT for weights of
@@ -48,7 +48,7 @@ bool berthi_weights_is_numbered(const char *name, uint32_t *out_number,
 
 /*
  * Remarks on *.safetensors that lie in the folder and are no part of the
- * model: `is_part` is asked for each.
+ * model: `is_part` is asked for each. A warning where parts of a conversion lie there.
  */
 berth_status berthi_weights_remark_strays(berthi_location *location,
                                           bool (*is_part)(const void *user,

@@ -941,7 +941,8 @@ typedef struct berth_convert_report {
     uint64_t quantized;        /* weights with an encoding other than native          */
     uint64_t parameters;
     uint64_t coverage;         /* quantized parameters among all, in billionths       */
-    uint64_t nonfinite_values; /* NaN and infinities in what was quantized            */
+    uint64_t nonfinite_values; /* NaN and infinities in what was quantized, and in what
+                                  was cast to F16, which ends at 65504                */
     uint64_t nonfinite_tensors;
     uint64_t planned_bytes;    /* of the output, weights only                         */
     uint64_t planned_memory;   /* what the job allocates at most                      */
@@ -993,7 +994,8 @@ typedef struct berth_convert_options {
     int32_t overwrite;        /* 1: replace what is there; files that berth did not write
                                  stay                                                 */
     int32_t resume;           /* 1: go on with what the same command has finished     */
-    int32_t reject_nonfinite; /* 1: NaN and infinities are BERTH_EPOLICY              */
+    int32_t reject_nonfinite; /* 1: NaN and infinities that a report counts are
+                                 BERTH_EPOLICY                                        */
     int32_t dry_run;          /* 1: decide, count, report, write nothing; an output that
                                  cannot be written to fails as it would               */
     uint32_t part_count;      /* jobs that share the work and `output`, 10000 at most; 0:

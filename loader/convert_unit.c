@@ -11,13 +11,24 @@
 
 /* -------------------------------------------------------------------- convert */
 
+/* Plain values are those that the file has, but for infinities that a cast to F16 makes. */
+static bool
+may_be_nonfinite(const berthi_run *run)
+{
+    const berthi_storage *const storage = &run->weight->storage;
+
+    return storage->encoding != BERTH_ENCODING_NATIVE
+           || (storage->dtype == BERTH_F16
+               && (run->record != NULL || run->decoder.stored_dtype != BERTH_F16));
+}
+
 static void
 count_nonfinite(berthi_run *run, const void *values, uint64_t count)
 {
     const berthi_storage *const storage = &run->weight->storage;
     berthi_nonfinite found;
 
-    if (storage->encoding == BERTH_ENCODING_NATIVE)
+    if (!may_be_nonfinite(run))
         return;
     found = berthi_quantize_nonfinite(values, storage->dtype, count);
     atomic_fetch_add(&run->nan, found.nan);

@@ -16,7 +16,8 @@ static const cli_option quantize_options[] = {
     { "min-coverage", '\0', CLI_TEXT, offsetof(convert_arguments, min_coverage), "SHARE",
       NULL, NULL, "exit code 11 when less of the parameters would be quantized" },
     { "reject-nonfinite", '\0', CLI_FLAG, offsetof(convert_arguments, rejects_nonfinite),
-      NULL, NULL, NULL, "exit code 11 when a weight that is quantized holds NaN or infinity" },
+      NULL, NULL, NULL,
+      "exit code 11 when a weight that is quantized, or cast to fp16, holds NaN or infinity" },
     { "device", '\0', CLI_TEXT, offsetof(convert_arguments, device), "DEVICE", NULL, NULL,
       "what encodes, to the same bytes: cuda:0, or a simulated GPU (berth-devices(5)); "
       "without it, the processor" },

@@ -255,6 +255,8 @@ uint64_t berthi_plan_reserve(const berthi_plan_tier_input *tier, uint64_t budget
 uint64_t berthi_plan_beside(const berthi_plan_work *work, uint32_t tier);
 /* Rings of all GPUs as asked for, at most what any host memory has for them: an eighth. */
 uint64_t berthi_plan_rings(const berthi_plan_work *work);
+/* What of them host memory has room for that has just so many bytes beside them. */
+uint64_t berthi_plan_rings_beside(const berthi_plan_work *work, uint64_t bytes);
 /* What layers and slots find on a tier with such a budget; UINT64_MAX: no limit. */
 uint64_t berthi_plan_usable(const berthi_plan_work *work, uint32_t tier, uint64_t budget);
 /*

@@ -144,6 +144,14 @@ staging_of(const berthi_plan_work *work, uint64_t usable)
 }
 
 uint64_t
+berthi_plan_rings_beside(const berthi_plan_work *work, uint64_t bytes)
+{
+    /* One part in eight of all is one in seven of the rest. */
+    return berthi_min_u64(berthi_plan_rings(work),
+                          berthi_slab_round(berthi_divide_up(bytes, RINGS_SHARE - 1)));
+}
+
+uint64_t
 berthi_plan_usable(const berthi_plan_work *work, uint32_t tier, uint64_t budget)
 {
     const uint64_t usable = less_own(work, tier, budget);

@@ -272,18 +272,37 @@ can_alloc(berthi_plan_work *work, pieces *p)
            && p->compute != NULL;
 }
 
+/*
+ * Homes are found by sums of bytes, but tensors stay or go as a whole: the last of them may
+ * find no place in host memory. What it lacks is what is left, less its own room.
+ */
 static berth_status
 check_rest(const berthi_plan_work *work, berth_error *error)
 {
-    for (uint32_t i = 0; i < work->input->tensor_count; i++)
-        if (work->input->tensors[i].tie == BERTHI_NO_TIE
-            && work->tier_of[i] == BERTHI_NO_TIER)
-            return berthi_fail(error, BERTH_REASON_NO_FIT,
-                               &(berthi_about){
-                                   .tensor = work->input->tensors[i].name,
-                                   .tensor_length = work->input->tensors[i].name_length },
-                               "has no place left: give cpu more memory, or a disk");
-    return BERTH_OK;
+    left by_kind[BERTHI_PIECE_KINDS];
+    uint64_t lying[BERTHI_TIER_LIMIT];
+    uint64_t wanted = 0;
+    uint32_t count = 0;
+
+    sum_left(work, by_kind);
+    for (uint32_t i = 0; i < BERTHI_PIECE_KINDS; i++) {
+        wanted += by_kind[i].bytes;
+        count += by_kind[i].count;
+    }
+    if (count == 0)
+        return BERTH_OK;
+    if (work->host == BERTHI_NO_TIER)
+        return berthi_fail(error, BERTH_REASON_NO_FIT, NULL,
+                           "what no device has room for has no place: give memory of cpu, or "
+                           "a disk");
+    berthi_plan_sum_tiers(work, lying);
+    wanted += lying[work->host];
+    wanted = berthi_add_capped(wanted, berthi_plan_rings_beside(work, wanted));
+    return berthi_plan_refuse(work, work->host,
+                              wanted - berthi_min_u64(wanted, work->usable[work->host]),
+                              " for what no device has room for: give it so much more, or a "
+                              "disk",
+                              error);
 }
 
 berth_status

@@ -202,6 +202,45 @@ test_no_fit(void)
     given_plan(&g, "is short of 6.00 KiB: the smallest change that would do ; 36");
 }
 
+/* A device keeps whole tensors: what of it no tensor fills is asked of host memory. */
+static void
+test_host_lacks_a_tensor(void)
+{
+    given g;
+
+    given_begin(&g, "layer a 0\na.w 6 d\nlayer b 0\nb.w 6 d\nlayer c 0\nc.w 6 d\n"
+                    "layer d 0\nd.w 6 d\n");
+    given_tier(&g, BERTHI_TIER_GPU, 15, 0, 4, 20);
+    given_tier(&g, BERTHI_TIER_CPU, 21, 0, 2, 5);
+    g.input.slots = 2;
+    given_plan(&g, "is short of 768 B for what no device has room for: give it so much more, "
+                   "or a disk ; 24");
+    g.input.staging = 8 * GIVEN_UNIT; /* an eighth of host memory, at most */
+    g.tiers[1].budget = 23 * GIVEN_UNIT;
+    given_plan(&g, "is short of 1.25 KiB for what no device has room for: give it so much "
+                   "more, or a disk ; 28");
+    g.tiers[1].budget = 28 * GIVEN_UNIT;
+    given_plan(&g, "cuda:0: slots 2x of 6 free 3 link 24 layers 4 berths 0\n"
+               "cpu: weights 24 staging 3 free 1 layers 0 berths 4\n"
+               "a: home 0,  bytes 6 link 6 missing 3; 0 B on cuda:0, the rest streamed from "
+               "cpu: cuda:0 is short of 768 B\n"
+               "  1@0+6 a.w\n"
+               "b: home 0,  bytes 6 link 6 missing 3; 0 B on cuda:0, the rest streamed from "
+               "cpu: cuda:0 is short of 768 B\n"
+               "  1@6+6 b.w\n"
+               "c: home 0,  bytes 6 link 6 missing 3; 0 B on cuda:0, the rest streamed from "
+               "cpu: cuda:0 is short of 768 B\n"
+               "  1@12+6 c.w\n"
+               "d: home 0,  bytes 6 link 6 missing 3; 0 B on cuda:0, the rest streamed from "
+               "cpu: cuda:0 is short of 768 B\n"
+               "  1@18+6 d.w\n"
+               "all: bytes 24 streamed 24 link 24 cuts 0 bound 1 of 0\n"
+               "times: pass 6 first 6.3 compute 1.2 link 6 load 24 host 6 tokens 166.667 a "
+               "second\n"
+               "2.25 KiB more on cuda:0: nothing is streamed to it, a pass takes 1.2 ms at "
+               "least");
+}
+
 /* What counts is what has to be given: a reserve that grows with a budget, too. */
 static void
 test_smallest_change_is_of_budgets(void)
@@ -419,6 +458,7 @@ main(int argc, char **argv)
     T_RUN(test_pins_refused);
     T_RUN(test_mapped);
     T_RUN(test_no_fit);
+    T_RUN(test_host_lacks_a_tensor);
     T_RUN(test_smallest_change_is_of_budgets);
     T_RUN(test_smallest_change_with_a_reserve_of_bytes);
     T_RUN(test_smallest_change_beside_others);

@@ -74,7 +74,7 @@ berthi_home_weigh(const berthi_home_problem *problem, uint32_t device,
                   const berthi_home_sums *sums)
 {
     const berthi_home_device *const d = &problem->devices[device];
-    const uint64_t dense_slots = 2 * sums->largest_dense;
+    const uint64_t dense_slots = berthi_home_dense_slots(problem, sums->largest_dense);
     uint64_t dense = sums->away_dense;
     uint64_t experts = sums->away_experts;
     uint64_t idle = sums->away_idle;

@@ -62,6 +62,7 @@ typedef struct berthi_home_problem {
     uint32_t device_count;
     uint32_t expert_share; /* 2^-32ths of the experts' bytes that a pass takes */
     uint64_t elsewhere;    /* room for what does not lie at home; UINT64_MAX: enough */
+    uint32_t slots;        /* for dense bytes, on each device, at most 8; 0: two */
     uint64_t effort;       /* steps of the search at most; 0: a few milliseconds */
 } berthi_home_problem;
 
@@ -74,9 +75,9 @@ typedef struct berthi_home_cost {
 
 /*
  * What is brought to a device with these sums of its layers, and the slots for it.
- * Away go idle bytes first, then experts, then dense ones. Slots: two of the
- * largest `dense` of its layers when dense bytes are away, the largest
- * `expert_slot` when experts are. The one home of this rule: search and tests.
+ * Away go idle bytes first, then experts, then dense ones. Slots: as many
+ * as the problem says of the largest `dense` of its layers when dense bytes are away,
+ * the largest `expert_slot` when experts are. The one home of this rule: search and tests.
  */
 typedef struct berthi_home_sums {
     uint64_t fixed;       /* overhead included */

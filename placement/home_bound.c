@@ -88,7 +88,7 @@ missing_alone(const berthi_home_bound *bound, uint32_t i)
 }
 
 /*
- * The least that bringing takes: one slot for experts, or two for a dense layer.
+ * The least that bringing takes: one slot for experts, or those for a dense layer.
  * Where layers may not stay, slots may be there already.
  */
 static uint64_t
@@ -106,7 +106,7 @@ least_slot(const berthi_home_problem *problem)
         if (layer->experts > 0)
             least = berthi_min_u64(least, layer->expert_slot);
         if (layer->dense > 0)
-            least = berthi_min_u64(least, 2 * layer->dense);
+            least = berthi_min_u64(least, berthi_home_dense_slots(problem, layer->dense));
     }
     return least;
 }
@@ -120,7 +120,8 @@ add_odd(const berthi_home_bound *bound, const berthi_home_layer *layer,
     rest->odd += odd;
     if (odd > rest->most_odd) {
         rest->most_odd = odd;
-        rest->odd_slots = layer->is_kept ? 0 : 2 * layer->dense;
+        rest->odd_slots =
+            layer->is_kept ? 0 : berthi_home_dense_slots(bound->problem, layer->dense);
     }
 }
 

@@ -52,6 +52,13 @@ berthi_home_excess(uint64_t bytes, uint64_t room)
     return bytes > room ? bytes - room : 0;
 }
 
+/* Slots for units of such a size. */
+static inline uint64_t
+berthi_home_dense_slots(const berthi_home_problem *problem, uint64_t unit)
+{
+    return (problem->slots > 0 ? problem->slots : 2) * unit;
+}
+
 /* Nothing tells these devices apart; `pinned`: bit by bit, what layers are pinned to. */
 static inline bool
 berthi_home_is_twin(const berthi_home_problem *problem, uint64_t pinned, uint32_t a,

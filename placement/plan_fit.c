@@ -86,8 +86,8 @@ enough(const berthi_home_problem *problem)
     for (uint32_t l = 0; l < problem->layer_count; l++) {
         const berthi_home_layer *const layer = &problem->layers[l];
 
-        bytes += layer->fixed + 3 * layer->dense + layer->experts + layer->idle
-                 + layer->expert_slot;
+        bytes += layer->fixed + (1 + BERTHI_STREAM_SLOTS_MAX) * layer->dense
+                 + layer->experts + layer->idle + layer->expert_slot;
     }
     for (uint32_t d = 0; d < problem->device_count; d++)
         bytes += problem->devices[d].overhead;
@@ -239,7 +239,8 @@ describe(const berthi_plan_work *work, berthi_home_device *devices)
                                     .layer_count = input->layer_count,
                                     .devices = devices,
                                     .device_count = work->device_count,
-                                    .elsewhere = room_elsewhere(work, host) };
+                                    .elsewhere = room_elsewhere(work, host),
+                                    .slots = input->slots };
 
     for (uint32_t d = 0; d < work->device_count; d++)
         devices[d] = (berthi_home_device){ .room = work->usable[d],
@@ -277,10 +278,14 @@ berth_status
 berthi_plan_find_homes(berthi_plan_work *work, berth_error *error)
 {
     berthi_home_device devices[BERTHI_HOME_DEVICES];
-    const berthi_home_problem problem = describe(work, devices);
+    berthi_home_problem problem = describe(work, devices);
     berthi_homes found = { .homes = work->homes };
-    const berth_status status = berthi_home_find(work->context, &problem, &found, error);
+    berth_status status = berthi_home_find(work->context, &problem, &found, error);
 
+    if (status == BERTH_OK && !found.is_feasible && problem.slots == 0) {
+        problem.slots = 1; /* nothing is brought ahead, but it runs */
+        status = berthi_home_find(work->context, &problem, &found, error);
+    }
     if (status != BERTH_OK)
         return status;
     if (!found.is_feasible)

@@ -51,7 +51,7 @@ typedef struct oracle {
 } oracle;
 
 static void
-pile_up(pile *p, const berthi_home_layer *layer)
+pile_up(pile *p, const berthi_home_layer *layer, uint64_t slots)
 {
     const uint64_t parts[3] = { layer->idle, layer->experts, layer->dense };
 
@@ -69,8 +69,8 @@ pile_up(pile *p, const berthi_home_layer *layer)
         return;
     if (p->slots[1] < layer->expert_slot)
         p->slots[1] = layer->expert_slot;
-    if (p->slots[2] < 2 * layer->dense)
-        p->slots[2] = 2 * layer->dense;
+    if (p->slots[2] < slots * layer->dense)
+        p->slots[2] = slots * layer->dense;
 }
 
 /*
@@ -163,7 +163,7 @@ try_all(oracle *o, uint32_t layer, const pile *piles)
         if (l->pin != BERTHI_NO_DEVICE && l->pin != d)
             continue;
         memcpy(with, piles, sizeof with);
-        pile_up(&with[d], l);
+        pile_up(&with[d], l, o->m->problem.slots == 0 ? 2 : o->m->problem.slots);
         o->homes[layer] = d;
         try_all(o, layer + 1, with);
     }
@@ -552,6 +552,7 @@ check_against_all(void (*make)(uint64_t *state, model *m), uint64_t seed, uint32
     T_REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
     for (uint32_t i = 0; i < cases; i++) {
         make(&state, &m);
+        m.problem.slots = i % 3 == 0 ? 1 + i / 3 % 4 : 0;
         if (!is_best(context, &m) && wrong++ == 0)
             T_NOTE("case %u", i);
     }

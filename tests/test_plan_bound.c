@@ -30,7 +30,7 @@ test_pinned_away(void)
                "times: pass 1 first 1.1 compute 0.35 link 0.75 load 7 host 0.95 "
                "tokens 1000 a second\n");
     g.tiers[0].budget = 2 * GIVEN_UNIT;
-    given_plan(&g, "is short of 1.25 KiB: the smallest change that would do ; 7");
+    given_plan(&g, "is short of 768 B: the smallest change that would do ; 5");
 }
 
 static void
@@ -180,7 +180,7 @@ test_no_fit(void)
     g.tiers[0].reserve_share = 200000000;
     given_plan(&g, "is short of 6.25 KiB: the smallest change that would do ; 45");
     given_tier(&g, BERTHI_TIER_CPU, 10, 0, 4, 20);
-    given_plan(&g, "is short of 4.50 KiB: the smallest change that would do ; 38");
+    given_plan(&g, "is short of 4.00 KiB: the smallest change that would do ; 26");
     g.input.no_offload = true;
     given_plan(&g, "is short of 6.25 KiB: the smallest change that would do ; 45");
     /* Enough for a second device, which has the larger part. */
@@ -193,13 +193,51 @@ test_no_fit(void)
     given_tier(&g, BERTHI_TIER_CPU, 9, 0, 4, 20);
     given_plan(&g, "is short of 4.50 KiB: the smallest change that would do ; 30");
     given_tier(&g, BERTHI_TIER_DISK, 11, 0, 4, 20);
-    given_plan(&g, "is short of 4.00 KiB: the smallest change that would do ; 28");
+    given_plan(&g, "is short of 2.50 KiB: the smallest change that would do ; 19");
     given_tier(&g, BERTHI_TIER_DISK, 12, 0, 4, 20);
     g.tiers[2] = g.tiers[3];
     g.input.tier_count = 3;
-    given_plan(&g, "is short of 3.75 KiB: the smallest change that would do ; 27");
+    given_plan(&g, "is short of 2.25 KiB: the smallest change that would do ; 18");
     g.input.no_offload = true;
     given_plan(&g, "is short of 6.00 KiB: the smallest change that would do ; 36");
+}
+
+/* Layers take turns in one slot where two have no room, unless more are asked for. */
+static void
+test_slots_that_fit(void)
+{
+    given g;
+
+    given_begin(&g, "layer a 0\na.n 1 f\na.w 6 d\nlayer b 0\nb.w 6 d\n"
+                    "layer c 0\nc.w 6 d\nlayer d 0\nd.w 6 d\n");
+    given_tier(&g, BERTHI_TIER_GPU, 7, 0, 4, 20);
+    given_tier(&g, BERTHI_TIER_CPU, 60, 0, 2, 5);
+    given_plan(&g, "cuda:0: weights 1 slots 1x of 6 link 24 layers 4 berths 1\n"
+               "cpu: weights 24 free 36 layers 0 berths 4\n"
+               "a: home 0,  bytes 7 resident 1 link 6 missing 6; 256 B on cuda:0, the rest "
+               "streamed from cpu: cuda:0 is short of 1.50 KiB\n"
+               "  0@0+1 a.n 1@0+6 a.w\n"
+               "b: home 0,  bytes 6 link 6 missing 6; 0 B on cuda:0, the rest streamed from "
+               "cpu: cuda:0 is short of 1.50 KiB\n"
+               "  1@6+6 b.w\n"
+               "c: home 0,  bytes 6 link 6 missing 6; 0 B on cuda:0, the rest streamed from "
+               "cpu: cuda:0 is short of 1.50 KiB\n"
+               "  1@12+6 c.w\n"
+               "d: home 0,  bytes 6 link 6 missing 6; 0 B on cuda:0, the rest streamed from "
+               "cpu: cuda:0 is short of 1.50 KiB\n"
+               "  1@18+6 d.w\n"
+               "all: bytes 25 resident 1 streamed 24 link 24 cuts 0 bound 1 of 0\n"
+               "times: pass 7.25 first 7.25 compute 1.25 link 6 load 25 host 6.05 tokens "
+               "137.931 a second\n"
+               "4.50 KiB more on cuda:0: nothing is streamed to it, a pass takes 1.25 ms at "
+               "least");
+    g.input.slots = 2;
+    given_plan(&g, "is short of 1.50 KiB: the smallest change that would do ; 13");
+    g.input.slots = 3;
+    given_plan(&g, "is short of 3.00 KiB: the smallest change that would do ; 19");
+    g.input.slots = 1;
+    g.tiers[0].budget = 6 * GIVEN_UNIT;
+    given_plan(&g, "is short of 256 B: the smallest change that would do ; 7");
 }
 
 /* A device keeps whole tensors: what of it no tensor fills is asked of host memory. */
@@ -458,6 +496,7 @@ main(int argc, char **argv)
     T_RUN(test_pins_refused);
     T_RUN(test_mapped);
     T_RUN(test_no_fit);
+    T_RUN(test_slots_that_fit);
     T_RUN(test_host_lacks_a_tensor);
     T_RUN(test_smallest_change_is_of_budgets);
     T_RUN(test_smallest_change_with_a_reserve_of_bytes);

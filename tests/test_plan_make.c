@@ -363,9 +363,9 @@ test_room_for_experts(void)
     given_tier(&g, BERTHI_TIER_CPU, 60, 0, 2, 5);
     g.input.expert_count = 4;
     g.input.experts_used = 3;
-    given_plan(&g, "is short of 3.50 KiB: the smallest change that would do ; 15");
+    given_plan(&g, "is short of 2.75 KiB: the smallest change that would do ; 12");
     g.input.tokens = 2;
-    given_plan(&g, "is short of 4.00 KiB: the smallest change that would do ; 17");
+    given_plan(&g, "is short of 3.25 KiB: the smallest change that would do ; 14");
 }
 
 /* -------------------------------------------------------------------------- ties */

@@ -214,8 +214,7 @@ test_many_slots(void)
                "1.75 KiB more on cuda:0: nothing is streamed to it, a pass takes 1.5 "
                "ms at least");
     g.input.slots = 8;
-    given_plan(&g, "is short of 1.75 KiB for what is bound to it and for its slots: give "
-               "it so much more ; 32");
+    given_plan(&g, "is short of 1.75 KiB: the smallest change that would do ; 32");
     g.tiers[0].budget = 33 * GIVEN_UNIT;
     given_plan(&g, "cuda:0: reserve 2 weights 27 cache 3 free 1 layers 5 berths 10\n"
                "cpu: reserve 1 weights 6 free 53 layers 0 berths 1\n"

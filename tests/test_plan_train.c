@@ -240,7 +240,7 @@ test_places(void)
 }
 
 /* A memory that all is at home in, and exactly full: no room is kept for pages that visit
- * it, which would be more than the states. Of one layer nothing can be brought. */
+ * it, which would be more than the states. With less, something is brought. */
 static void
 test_all_at_home(void)
 {
@@ -261,8 +261,8 @@ test_all_at_home(void)
                        (unsigned long long)budget);
         options = planned_train_options(&train, max_memory);
         planned_begin(&p, folder, &options);
-        if (CHECK_EQ(p.status, turn < 2 ? BERTH_OK : BERTH_ENOFIT) && turn < 2) {
-            CHECK_EQ(p.summary.streamed_bytes, 0);
+        if (CHECK_EQ(p.status, BERTH_OK)) {
+            CHECK_EQ(p.summary.streamed_bytes > 0, turn == 2);
             CHECK_EQ(berth_plan_get_tier(p.plan, 0, &tier), BERTH_OK);
             budget -= turn == 0 ? tier.free : 1;
         }

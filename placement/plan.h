@@ -264,6 +264,8 @@ uint64_t berthi_plan_usable(const berthi_plan_work *work, uint32_t tier, uint64_
  * kept free of it and what is short of that, too. UINT64_MAX: no budget is enough.
  */
 uint64_t berthi_plan_raise(const berthi_plan_work *work, uint32_t tier, uint64_t bytes);
+/* As berth_size_format(), but what is read back from the text is never less. */
+void berthi_plan_raise_format(uint64_t bytes, char *text);
 /* NO_FIT: the tier is short of room for so many bytes; `why` stands behind its budget. */
 berth_status berthi_plan_refuse(const berthi_plan_work *work, uint32_t tier,
                                 uint64_t bytes, const char *why, berth_error *error);

@@ -44,6 +44,20 @@ berthi_plan_raise(const berthi_plan_work *work, uint32_t tier, uint64_t bytes)
     return berthi_slab_round(budget - berthi_min_u64(budget, input->budget));
 }
 
+void
+berthi_plan_raise_format(uint64_t bytes, char *text)
+{
+    uint64_t more = 1;
+    uint64_t read;
+
+    (void)berth_size_format(bytes, text);
+    /* Twice as much in each turn: the next hundredth is met, not the one behind it. */
+    while (berth_size_parse(text, &read, NULL) == BERTH_OK && read < bytes) {
+        (void)berth_size_format(berthi_add_capped(bytes, more), text);
+        more *= 2;
+    }
+}
+
 /* -------------------------------------------------------------------------- try */
 
 /* With so much of host memory; all of the disk. */
@@ -137,7 +151,7 @@ fail_short(const berthi_plan_work *work, const change *changed, const char *why,
     char size[32];
 
     (void)berthi_tier_name(&input->tier, name);
-    (void)berth_size_format(changed->raise, size);
+    berthi_plan_raise_format(changed->raise, size);
     return berthi_fail(error, BERTH_REASON_NO_FIT,
                        &(berthi_about){ .tensor = name,
                                         .tensor_length = strlen(name),

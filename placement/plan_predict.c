@@ -285,7 +285,20 @@ sum_brought(const berthi_plan_work *work, uint32_t device)
     return bytes;
 }
 
-/* A budget that keeps on the device what is brought to it now, in place of its slots. */
+/* Layers are brought to this device and no other. */
+static bool
+is_only(const berthi_plan_work *work, uint32_t device)
+{
+    for (uint32_t d = 0; d < work->device_count; d++)
+        if (d != device && work->plan->tiers[d].link_bytes > 0)
+            return false;
+    return true;
+}
+
+/*
+ * A budget that keeps on the device what is brought to it now, in place of its slots. Where
+ * others are brought something, too, such a device may get some of their layers.
+ */
 static void
 advise(berthi_plan_work *work)
 {
@@ -300,11 +313,12 @@ advise(berthi_plan_work *work)
 
     if (summary->bound == BERTH_PLAN_BY_COMPUTING || brought <= room)
         return;
-    (void)berth_size_format(berthi_plan_raise(work, device, brought - room),
-                            size);
+    berthi_plan_raise_format(berthi_plan_raise(work, device, brought - room), size);
     (void)snprintf(summary->advice, sizeof summary->advice,
-                   "%s more on %s: nothing is streamed to it, a pass takes %s ms at least",
-                   size, tier->name, berthi_real_text(1e3 * summary->compute_seconds, pass));
+                   "%s more on %s: %s, a pass takes %s ms at least", size, tier->name,
+                   is_only(work, device) ? "nothing is streamed to it"
+                                         : "room for what is streamed to it",
+                   berthi_real_text(1e3 * summary->compute_seconds, pass));
 }
 
 berth_status

@@ -481,7 +481,7 @@ test_spread(void)
                "all: bytes 45 resident 29 streamed 16 link 16 cuts 1 bound 1 of 0\n"
                "times: pass 8.25 first 12.25 compute 0.45 link 8 load 45 host 3.65 "
                "tokens 121.212 a second\n"
-               "256 B more on cuda:0: nothing is streamed to it, a pass takes 0.45 "
+               "256 B more on cuda:0: room for what is streamed to it, a pass takes 0.45 "
                "ms at least");
     g.tensors[0].tier = 1; /* no: something is pinned */
     given_plan(&g, "cuda:0: weights 8 slots 1x of 4 free 2 link 12 layers 4 berths 5\n"
@@ -647,6 +647,41 @@ test_advice(void)
                  0, 0);
 }
 
+/* Sizes of no whole hundredths: as it is read, what is said is enough, to be planned at all
+ * and for nothing to be brought. */
+static void
+test_sizes_that_are_said(void)
+{
+    static const uint64_t budgets[] = { 30000, 50030, 51040, 90000, 139900 };
+    given g;
+
+    given_begin(&g, "layer a 0\na.n 1 f\na.w 50030 d\nlayer b 0\nb.w 50010 d\n"
+                    "layer c 0\nc.w 50020 d\n");
+    given_tier(&g, BERTHI_TIER_GPU, 0, 0, 1, 100);
+    given_tier(&g, BERTHI_TIER_CPU, 200000, 0, 2, 5);
+    for (uint32_t i = 0; i < 5; i++) {
+        berth_plan *plan = NULL;
+        berth_error error;
+        bool is_planned;
+        const char *said;
+        char size[32];
+        uint64_t more = 0;
+
+        g.tiers[0].budget = budgets[i] * GIVEN_UNIT;
+        is_planned = berthi_plan_make(given_context, &g.input, &plan, &error) == BERTH_OK;
+        CHECK_EQ(is_planned, i >= 2);
+        said = is_planned ? plan->summary.advice : error.message + strlen("is short of ");
+        T_REQUIRE(CHECK_CONTAINS(said, "B"));
+        (void)snprintf(size, sizeof size, "%.*s", (int)(strchr(said, 'B') + 1 - said), said);
+        berthi_plan_free(plan);
+        T_REQUIRE(CHECK_EQ(berth_size_parse(size, &more, NULL), BERTH_OK));
+        g.tiers[0].budget += more;
+        if (CHECK_EQ(berthi_plan_make(given_context, &g.input, &plan, NULL), BERTH_OK))
+            CHECK(!is_planned || plan->summary.link_bytes == 0);
+        berthi_plan_free(plan);
+    }
+}
+
 /* ------------------------------------------------------------------------ faults */
 
 static berth_status
@@ -720,6 +755,7 @@ main(int argc, char **argv)
     T_RUN(test_shares);
     T_RUN(test_nothing);
     T_RUN(test_advice);
+    T_RUN(test_sizes_that_are_said);
     T_RUN(test_faults);
     given_end();
     T_MAIN_END;

@@ -108,7 +108,10 @@ enough(const berthi_home_problem *problem)
     return berthi_slab_round(bytes);
 }
 
-/* Halves the stretch between too little and enough, in whole alignments. */
+/*
+ * Halves the stretch between too little and enough, in whole alignments. First of all it is
+ * asked whether this tier takes less than the best so far: mostly one search for a tier.
+ */
 static berth_status
 measure(const berthi_plan_work *work, const berthi_home_problem *problem, uint32_t tier,
         change *best, berth_error *error)
@@ -117,7 +120,8 @@ measure(const berthi_plan_work *work, const berthi_home_problem *problem, uint32
     const uint64_t most = berthi_plan_raise(
         work, tier, berthi_add_capped(enough(problem), tier == work->host ? rings : 0));
     berthi_homes found = { .homes = work->homes };
-    change tried = { .tier = tier, .raise = berthi_min_u64(best->raise, most) };
+    change tried = { .tier = tier, .raise = berthi_min_u64(
+                         best->raise - BERTHI_SLAB_ALIGNMENT, most) };
     uint64_t low = 0;
     berth_status status;
 
@@ -172,17 +176,34 @@ berthi_plan_refuse(const berthi_plan_work *work, uint32_t tier, uint64_t bytes,
     return fail_short(work, &changed, why, error);
 }
 
+/* The device that lacks least, most likely; the first of those alike. */
+static uint32_t
+largest_device(const berthi_home_problem *problem)
+{
+    uint32_t largest = 0;
+
+    for (uint32_t d = 1; d < problem->device_count; d++)
+        if (problem->devices[d].room > problem->devices[largest].room)
+            largest = d;
+    return largest;
+}
+
 static berth_status
 refuse(const berthi_plan_work *work, const berthi_home_problem *problem,
        berth_error *error)
 {
+    const uint32_t first = largest_device(problem);
     change best = { .tier = BERTHI_NO_TIER, .raise = UINT64_MAX };
     berth_status status = BERTH_OK;
 
-    for (uint32_t d = 0; d < problem->device_count && status == BERTH_OK; d++)
-        status = measure(work, problem, d, &best, error);
-    if (status == BERTH_OK && work->host != BERTHI_NO_TIER && !work->input->no_offload)
+    /* Host memory is what is easiest to give: of changes as small, that one. */
+    if (work->host != BERTHI_NO_TIER && !work->input->no_offload)
         status = measure(work, problem, work->host, &best, error);
+    if (status == BERTH_OK)
+        status = measure(work, problem, first, &best, error);
+    for (uint32_t d = 0; d < problem->device_count && status == BERTH_OK; d++)
+        if (d != first)
+            status = measure(work, problem, d, &best, error);
     if (status != BERTH_OK)
         return status;
     if (best.tier == BERTHI_NO_TIER)

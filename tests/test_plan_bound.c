@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_plan_bound.c - the planner that is told where: pins, maps; and its refusals. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "placement/plan.h"
@@ -464,6 +465,61 @@ test_smallest_change_does(void)
     CHECK_GT(on_host, 40);
 }
 
+static void *
+count_alloc(void *user, size_t bytes, size_t alignment, const char *purpose)
+{
+    (void)purpose;
+    ++*(uint32_t *)user;
+    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
+static void
+count_free(void *user, void *memory, size_t bytes, size_t alignment, const char *purpose)
+{
+    (void)user;
+    (void)bytes;
+    (void)alignment;
+    (void)purpose;
+    free(memory);
+}
+
+/* Each search allocates: few searches say what 64 devices lack, no two of them alike. */
+static void
+test_refusal_of_many_devices(void)
+{
+    static berthi_plan_tier_input tiers[BERTHI_HOME_DEVICES];
+    uint32_t calls[2] = { 0, 0 };
+    given g;
+
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        berth_context_options options;
+        berth_allocator allocator = { .user = &calls[turn], .alloc = count_alloc,
+                                      .free = count_free };
+        berth_context *context = NULL;
+        berth_plan *plan;
+        berth_error error;
+
+        given_begin(&g, "layer a 0\na.v 99000 f\nlayer b 0\nb.v 99000 f\n");
+        given_tier(&g, BERTHI_TIER_GPU, 1, 0, 4, 20);
+        g.input.tiers = tiers;
+        g.input.tier_count = turn == 0 ? 1 : BERTHI_HOME_DEVICES;
+        for (uint32_t d = 0; d < g.input.tier_count; d++) {
+            tiers[d] = g.tiers[0];
+            tiers[d].tier.number = d;
+            tiers[d].budget = (1 + d) * GIVEN_UNIT;
+        }
+        berth_context_options_init(&options);
+        options.allocator = &allocator;
+        T_REQUIRE(CHECK_EQ(berth_context_create(&options, &context, NULL), BERTH_OK));
+        CHECK_EQ(berthi_plan_make(context, &g.input, &plan, &error), BERTH_ENOFIT);
+        CHECK_STR(error.tensor, turn == 0 ? "cuda:0" : "cuda:63");
+        CHECK_EQ(error.expected, 198000 * GIVEN_UNIT);
+        berth_context_destroy(context);
+    }
+    T_NOTE("%u allocations for one device, %u for 64", calls[0], calls[1]);
+    CHECK_LT(calls[1], 8 * calls[0]);
+}
+
 static void
 test_impossible(void)
 {
@@ -503,6 +559,7 @@ main(int argc, char **argv)
     T_RUN(test_smallest_change_beside_others);
     T_RUN(test_rings_do_not_wrap_around);
     T_RUN(test_smallest_change_does);
+    T_RUN(test_refusal_of_many_devices);
     T_RUN(test_impossible);
     given_end();
     T_MAIN_END;

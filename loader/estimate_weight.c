@@ -18,6 +18,17 @@ has_word(const char *name, uint64_t length, const char *word)
     return false;
 }
 
+bool
+berthi_weight_is_of_tower(const char *name, uint64_t length)
+{
+    static const char *const towers[] = { "vision", "visual", "audio" };
+
+    for (size_t i = 0; i < sizeof towers / sizeof *towers; i++)
+        if (has_word(name, length, towers[i]))
+            return true;
+    return false;
+}
+
 /* The first part of a name that is a number; false: there is none. */
 static bool
 has_number(const char *name, uint64_t length, uint64_t *out)
@@ -51,16 +62,12 @@ encoder_kind(const berthi_shape *numbers)
 static uint32_t
 kind_of(berthi_weight_source *source, const berthi_parameter *parameter)
 {
-    static const char *const towers[] = { "vision", "visual", "audio" };
     const char *const name = parameter->name;
     const uint64_t length = parameter->name_length;
     const berthi_shape *const numbers = source->numbers;
     uint64_t number;
 
-    for (size_t i = 0; i < sizeof towers / sizeof *towers; i++)
-        if (has_word(name, length, towers[i]))
-            return BERTHI_NO_LAYER;
-    if (!has_number(name, length, &number))
+    if (berthi_weight_is_of_tower(name, length) || !has_number(name, length, &number))
         return BERTHI_NO_LAYER;
     if (numbers->encoder_layers > 0 && has_word(name, length, "encoder."))
         return encoder_kind(numbers);

@@ -31,6 +31,8 @@ berthi_rules_options berthi_weight_rules(int32_t dtype);
 bool berthi_weight_can_describe(berthi_weight_source *source,
                                 const berthi_model_tensor *tensor, uint32_t position,
                                 const berthi_decision *decision, berthi_weight *out);
+/* Whether what is called so belongs to a tower for images or sound: it has no KV cache. */
+bool berthi_weight_is_of_tower(const char *name, uint64_t length);
 /* Those of a kind of layer that are alike become one; returns how many are left. */
 uint32_t berthi_weight_merge(berthi_weight *weights, uint32_t count);
 /*

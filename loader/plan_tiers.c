@@ -10,6 +10,7 @@
 #include "kernels/host.h"
 #include "loader/plan_input.h"
 #include "loader/document.h"
+#include "loader/estimate_weight.h"
 #include "placement/budget.h"
 #include "placement/estimate.h"
 #include "placement/link.h"
@@ -301,14 +302,15 @@ berthi_plan_list_tiers(berthi_plan_source *source, berth_error *error)
 
 /* --------------------------------------------------------------------------- use */
 
-/* The decoder's list: as many layers as config.json says, and no encoder. */
+/* The decoder's list: as many layers as config.json says, and no encoder, nor a tower. */
 static bool
 is_decoder(const berthi_plan_source *source, const berthi_module *block)
 {
     uint64_t count = 0;
 
     if (block == NULL || block->kind != BERTHI_MODULE_BLOCK || block->parent == NULL
-        || block->parent->kind != BERTHI_MODULE_LIST)
+        || block->parent->kind != BERTHI_MODULE_LIST
+        || berthi_weight_is_of_tower(block->path, block->path_length))
         return false;
     for (const berthi_module *m = block->parent->children; m != NULL; m = m->next)
         count++;

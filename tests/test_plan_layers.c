@@ -85,6 +85,37 @@ test_encoder(void)
     planned_end(&p);
 }
 
+/* Neither does a tower, which may have as many blocks, too. */
+static void
+test_tower(void)
+{
+    static const stored tensors[] = {
+        { "model.embed_tokens.weight", 512, 64 },
+        { "model.layers.0.self_attn.q_proj.weight", 64, 64 },
+        { "model.layers.1.self_attn.q_proj.weight", 64, 64 },
+        { "visual.blocks.0.attn.qkv.weight", 96, 32 },
+        { "visual.blocks.1.attn.qkv.weight", 96, 32 },
+    };
+    const char *const folder = write_model(
+        tensors, sizeof tensors / sizeof *tensors,
+        "{\"architectures\": [\"Qwen2VLForConditionalGeneration\"], "
+        "\"model_type\": \"qwen2_vl\", \"vocab_size\": 512, \"hidden_size\": 64, "
+        "\"intermediate_size\": 128, \"num_hidden_layers\": 2, "
+        "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+        "\"torch_dtype\": \"bfloat16\", \"vision_config\": {\"depth\": 2}}");
+    planned p;
+
+    begin(&p, folder, "0=1GiB", 128);
+    T_REQUIRE(p.status == BERTH_OK);
+    planned_check(&p);
+    for (uint32_t i = 0; i < 2; i++) {
+        CHECK_EQ(layer_of(&p, fixture_format("model.visual.blocks.%u", i)).cache_bytes, 0);
+        CHECK_GT(layer_of(&p, fixture_format("model.language_model.layers.%u", i)).cache_bytes,
+                 0);
+    }
+    planned_end(&p);
+}
+
 /* A head that is the table of words comes last; layers stay what they are. */
 static void
 test_moved_head(void)
@@ -287,6 +318,7 @@ main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_encoder);
+    T_RUN(test_tower);
     T_RUN(test_moved_head);
     T_RUN(test_strays);
     T_RUN(test_fixed);

@@ -224,10 +224,18 @@ static berth_status
 check_reserves(const berthi_plan_source *source, const berthi_tier_list *reserves,
                berth_error *error)
 {
-    for (uint32_t i = 0; i < reserves->count; i++)
-        if (berthi_plan_find_tier(source, &reserves->items[i].tier) == BERTHI_NO_TIER)
-            return berthi_fail_argument(error, "reserve",
-                                        "names a tier that has no budget");
+    char name[BERTHI_TIER_NAME];
+
+    for (uint32_t i = 0; i < reserves->count; i++) {
+        const berthi_tier *const tier = &reserves->items[i].tier;
+
+        if (berthi_plan_find_tier(source, tier) == BERTHI_NO_TIER)
+            return berthi_fail(error, BERTH_REASON_ARGUMENT,
+                               &(berthi_about){ .tensor = "reserve",
+                                                .tensor_length = strlen("reserve") },
+                               "names %s, which has no budget",
+                               berthi_tier_name(tier, name));
+    }
     return BERTH_OK;
 }
 

@@ -188,6 +188,16 @@ largest_device(const berthi_home_problem *problem)
     return largest;
 }
 
+/* A share that is all of a budget, however large. */
+static bool
+is_all_kept_free(const berthi_plan_work *work)
+{
+    for (uint32_t d = 0; d < work->device_count; d++)
+        if (work->input->tiers[d].reserve_share < BERTHI_WHOLE)
+            return false;
+    return true;
+}
+
 static berth_status
 refuse(const berthi_plan_work *work, const berthi_home_problem *problem,
        berth_error *error)
@@ -206,6 +216,9 @@ refuse(const berthi_plan_work *work, const berthi_home_problem *problem,
             status = measure(work, problem, d, &best, error);
     if (status != BERTH_OK)
         return status;
+    if (best.tier == BERTHI_NO_TIER && is_all_kept_free(work))
+        return berthi_fail(error, BERTH_REASON_NO_FIT, NULL,
+                           "all that there is of devices is kept free: reserve less");
     if (best.tier == BERTHI_NO_TIER)
         return berthi_fail(error, BERTH_REASON_NO_FIT, NULL,
                            "no single tier can be large enough: give more to several");

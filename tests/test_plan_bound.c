@@ -312,7 +312,9 @@ test_smallest_change_with_a_reserve_of_bytes(void)
     g.tiers[0].budget = 0;
     given_plan(&g, "is short of 14.50 KiB: the smallest change that would do ; 58");
     g.tiers[0].reserve_share = 1000000000;
-    given_plan(&g, "no single tier can be large enough: give more to several");
+    given_plan(&g, "all that there is of devices is kept free: reserve less");
+    given_tier(&g, BERTHI_TIER_GPU, 0, 0, 4, 20); /* this one could be large enough */
+    given_plan(&g, "is short of 4.00 KiB: the smallest change that would do ; 16");
 }
 
 /* Scratch lies beside what layers find, and rings take a part of host memory. */

@@ -28,7 +28,7 @@ typedef struct train_arguments {
     { "train", '\0', CLI_OPTIONAL, offsetof(type, member.method), "full|lora|qlora",      \
       NULL, NULL, "training instead of inference; lora where a --lora option is given" }, \
     { "optimizer", '\0', CLI_TEXT, offsetof(type, member.optimizer), "NAME", NULL, name,  \
-      "by its usual name: adamw_8bit, paged_adamw_32bit, lion, sgd, ..." },               \
+      "by its usual name: adamw_8bit, paged_adamw_32bit, lion, sgd_8bit, ..." },          \
     { "lora-rank", '\0', CLI_NUMBER, offsetof(type, member.lora_rank), "N", NULL, "16",   \
       "of the adapters" },                                                                 \
     { "lora-targets", '\0', CLI_TEXT, offsetof(type, member.lora_targets), "A,B", NULL,   \

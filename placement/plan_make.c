@@ -8,6 +8,7 @@
 #include "placement/plan_train.h"
 #include "placement/slab.h"
 
+#define SLOTS_MOST (UINT64_C(1) << 60) /* more than there is: home.h adds up sums below it */
 #define RINGS_SHARE 8u /* of what host memory has, one part in so many is theirs at most */
 
 /* -------------------------------------------------------------------- the object */
@@ -231,13 +232,43 @@ can_add_tensor(const berthi_plan_work *work, const berthi_plan_tensor *tensor,
     return true;
 }
 
-/* Room for what one pass takes of a layer's experts. */
+/* Of those that may stay or go: tensors of one follow one another. */
 static uint64_t
-expert_slot(const berthi_plan_input *input, uint64_t experts)
+largest_expert(const berthi_plan_work *work, uint32_t layer)
 {
-    if (input->expert_count == 0)
-        return 0;
-    return (experts / input->expert_count + 1) * berthi_plan_experts(input);
+    uint32_t before = BERTHI_NO_EXPERT;
+    uint64_t bytes = 0;
+    uint64_t largest = 0;
+
+    for (uint32_t i = work->first[layer]; i < work->first[layer + 1]; i++) {
+        const berthi_plan_tensor *const tensor = &work->input->tensors[i];
+
+        if (tensor->kind != BERTHI_PIECE_EXPERT || tensor->tie != BERTHI_NO_TIE
+            || tensor->tier != BERTHI_NO_TIER)
+            continue;
+        bytes = tensor->expert == before ? bytes + tensor->bytes : tensor->bytes;
+        before = tensor->expert;
+        largest = berthi_max_u64(largest, bytes);
+    }
+    return largest;
+}
+
+/*
+ * Room for what one pass takes of a layer's experts, of which any may be the largest. Those
+ * that are bound to host memory need no slots, but get some where there is room.
+ */
+static uint64_t
+expert_slot(const berthi_plan_work *work, uint32_t layer)
+{
+    const berthi_plan_input *const input = work->input;
+    const uint64_t mean =
+        work->sums[layer].experts / berthi_max_u64(input->expert_count, 1);
+    const uint64_t largest = berthi_max_u64(largest_expert(work, layer), mean);
+    uint64_t bytes;
+
+    return berthi_can_mul(largest, berthi_plan_experts(input), &bytes)
+               ? berthi_min_u64(bytes, SLOTS_MOST)
+               : SLOTS_MOST;
 }
 
 static berth_status
@@ -260,7 +291,7 @@ sum_layers(berthi_plan_work *work, berth_error *error)
                       && tensor->tier >= work->device_count;
         }
         layer->is_away = is_away && work->first[l] < work->first[l + 1];
-        layer->expert_slot = expert_slot(input, layer->experts);
+        layer->expert_slot = expert_slot(work, l);
     }
     return BERTH_OK;
 }

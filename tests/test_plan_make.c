@@ -363,9 +363,14 @@ test_room_for_experts(void)
     given_tier(&g, BERTHI_TIER_CPU, 60, 0, 2, 5);
     g.input.expert_count = 4;
     g.input.experts_used = 3;
-    given_plan(&g, "is short of 2.75 KiB: the smallest change that would do ; 12");
+    given_plan(&g, "is short of 2.50 KiB: the smallest change that would do ; 11");
     g.input.tokens = 2;
-    given_plan(&g, "is short of 3.25 KiB: the smallest change that would do ; 14");
+    given_plan(&g, "is short of 3.00 KiB: the smallest change that would do ; 13");
+    /* Any of them may be the largest. */
+    g.tensors[3].bytes += GIVEN_UNIT;
+    given_plan(&g, "is short of 4.00 KiB: the smallest change that would do ; 17");
+    g.tiers[0].budget = 16 * GIVEN_UNIT;
+    given_plan(&g, "is short of 256 B: the smallest change that would do ; 17");
 }
 
 /* -------------------------------------------------------------------------- ties */

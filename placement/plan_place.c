@@ -197,16 +197,22 @@ berthi_plan_group_end(const berthi_plan_work *work, uint32_t i)
     return next;
 }
 
+/* What host memory and the disk have left. */
+typedef struct rooms {
+    uint64_t host;
+    uint64_t disk;
+} rooms;
+
 /*
- * Sends those of a kind that are left to host memory, as far as `room` goes, spread
- * evenly over the layers; the rest to the disk. Returns the room left.
+ * Sends those of a kind that are left to host memory, as far as its room goes, spread
+ * evenly over the layers; the rest to the disk, until that is full.
  */
-static uint64_t
-spread(berthi_plan_work *work, uint8_t kind, uint64_t all, uint64_t room)
+static void
+spread(berthi_plan_work *work, uint8_t kind, uint64_t all, rooms *room)
 {
     const berthi_plan_input *const input = work->input;
-    const bool is_all = room >= all || work->disk == BERTHI_NO_TIER;
-    const double share = is_all ? 1.0 : (double)room / (double)all;
+    const bool is_all = room->host >= all || work->disk == BERTHI_NO_TIER;
+    const double share = is_all ? 1.0 : (double)room->host / (double)all;
     double due = 0;
 
     for (uint32_t i = 0; i < input->tensor_count;) {
@@ -223,15 +229,28 @@ spread(berthi_plan_work *work, uint8_t kind, uint64_t all, uint64_t room)
         for (uint32_t k = i; k < end; k++)
             bytes += input->tensors[k].bytes;
         due += (double)bytes * share;
-        is_host = bytes <= room && (is_all || due >= (double)bytes / 2);
+        is_host = bytes <= room->host
+                  && (is_all || due >= (double)bytes / 2 || bytes > room->disk);
         if (is_host) {
             due -= (double)bytes;
-            room -= bytes;
+            room->host -= bytes;
+        } else {
+            room->disk -= berthi_min_u64(bytes, room->disk);
         }
         for (; i < end; i++)
             work->tier_of[i] = is_host ? work->host : work->disk;
     }
-    return room;
+}
+
+/* Beside what is bound to the tier; 0: there is no such tier. */
+static uint64_t
+room_of(const berthi_plan_work *work, uint32_t tier, const uint64_t *bound)
+{
+    if (tier == BERTHI_NO_TIER)
+        return 0;
+    if (work->usable[tier] == UINT64_MAX)
+        return UINT64_MAX / 4;
+    return work->usable[tier] - berthi_min_u64(work->usable[tier], bound[tier]);
 }
 
 static void
@@ -242,18 +261,15 @@ place_rest(berthi_plan_work *work)
                                      BERTHI_PIECE_EXPERT };
     uint64_t bound[BERTHI_TIER_LIMIT];
     left by_kind[BERTHI_PIECE_KINDS];
-    uint64_t room = 0;
+    rooms room;
 
     sum_left(work, by_kind);
     berthi_plan_sum_tiers(work, bound);
-    if (work->host != BERTHI_NO_TIER) {
-        room = work->usable[work->host];
-        room = room == UINT64_MAX ? UINT64_MAX / 4
-                                  : room - berthi_min_u64(room, bound[work->host]);
-    }
+    room.host = room_of(work, work->host, bound);
+    room.disk = room_of(work, work->disk, bound);
     for (uint32_t i = 0; i < sizeof order; i++)
         if (by_kind[order[i]].count > 0)
-            room = spread(work, order[i], by_kind[order[i]].bytes, room);
+            spread(work, order[i], by_kind[order[i]].bytes, &room);
 }
 
 /* -------------------------------------------------------------------------- calls */
@@ -272,37 +288,56 @@ can_alloc(berthi_plan_work *work, pieces *p)
            && p->compute != NULL;
 }
 
+/* Host memory is short: what lies there, and so much that has no place, is `bytes`. */
+static berth_status
+refuse_host(const berthi_plan_work *work, uint64_t bytes, const char *why, berth_error *error)
+{
+    const uint64_t wanted = berthi_add_capped(bytes, berthi_plan_rings_beside(work, bytes));
+
+    return berthi_plan_refuse(work, work->host,
+                              wanted - berthi_min_u64(wanted, work->usable[work->host]), why,
+                              error);
+}
+
 /*
- * Homes are found by sums of bytes, but tensors stay or go as a whole: the last of them may
- * find no place in host memory. What it lacks is what is left, less its own room.
+ * Homes are found by sums of bytes, host memory and disk together. But tensors stay or go as
+ * a whole, and some are bound to one of the two: what then lies there may be too much for it,
+ * or the last tensor finds no place in host memory.
  */
 static berth_status
 check_rest(const berthi_plan_work *work, berth_error *error)
 {
     left by_kind[BERTHI_PIECE_KINDS];
     uint64_t lying[BERTHI_TIER_LIMIT];
-    uint64_t wanted = 0;
+    uint64_t bytes = 0;
     uint32_t count = 0;
 
     sum_left(work, by_kind);
     for (uint32_t i = 0; i < BERTHI_PIECE_KINDS; i++) {
-        wanted += by_kind[i].bytes;
+        bytes += by_kind[i].bytes;
         count += by_kind[i].count;
     }
-    if (count == 0)
-        return BERTH_OK;
-    if (work->host == BERTHI_NO_TIER)
+    if (count > 0 && work->host == BERTHI_NO_TIER)
         return berthi_fail(error, BERTH_REASON_NO_FIT, NULL,
                            "what no device has room for has no place: give memory of cpu, or "
                            "a disk");
     berthi_plan_sum_tiers(work, lying);
-    wanted += lying[work->host];
-    wanted = berthi_add_capped(wanted, berthi_plan_rings_beside(work, wanted));
-    return berthi_plan_refuse(work, work->host,
-                              wanted - berthi_min_u64(wanted, work->usable[work->host]),
-                              " for what no device has room for: give it so much more, or a "
-                              "disk",
-                              error);
+    if (count > 0)
+        return refuse_host(work, lying[work->host] + bytes,
+                           " for what no device has room for: give it so much more, or a disk",
+                           error);
+    if (work->input->is_mapped) /* followed, whatever fits */
+        return BERTH_OK;
+    if (work->host != BERTHI_NO_TIER && lying[work->host] > work->usable[work->host])
+        return refuse_host(work, lying[work->host],
+                           " for what is bound to it: give it so much more", error);
+    if (work->disk != BERTHI_NO_TIER && lying[work->disk] > work->usable[work->disk])
+        return berthi_plan_refuse(work, work->disk,
+                                  lying[work->disk] - work->usable[work->disk],
+                                  " for what is bound to it, or fits nowhere else: give it so "
+                                  "much more",
+                                  error);
+    return BERTH_OK;
 }
 
 berth_status

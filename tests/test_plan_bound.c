@@ -280,6 +280,34 @@ test_host_lacks_a_tensor(void)
                "least");
 }
 
+/* Host memory and disk have enough together: that is no help for what is bound to one. */
+static void
+test_bound_to_too_little(void)
+{
+    given g;
+
+    given_begin(&g, "layer a 0\na.w 6 d @2\nlayer b 0\nb.w 6 d @2\nlayer c 0\nc.w 6 d\n");
+    given_tier(&g, BERTHI_TIER_GPU, 60, 0, 4, 20);
+    given_tier(&g, BERTHI_TIER_CPU, 60, 0, 2, 5);
+    given_tier(&g, BERTHI_TIER_DISK, 10, 0, 1, 1);
+    given_plan(&g, "is short of 512 B for what is bound to it, or fits nowhere else: give it so "
+                   "much more ; 12");
+    g.tensors[0].tier = 1;
+    g.tensors[1].tier = 1;
+    g.tiers[1].budget = 10 * GIVEN_UNIT;
+    g.tiers[2].budget = GIVEN_NONE;
+    given_plan(&g, "is short of 512 B for what is bound to it: give it so much more ; 12");
+    /* Nor is it for whole tensors, of which none fits into what both have left. */
+    given_begin(&g, "layer a 0\na.w 6 d\nlayer b 0\nb.w 6 d\nlayer c 0\nc.w 6 d\n"
+                    "layer d 0\nd.w 6 d\n");
+    given_tier(&g, BERTHI_TIER_GPU, 6, 0, 4, 20);
+    given_tier(&g, BERTHI_TIER_CPU, 14, 0, 2, 5);
+    given_tier(&g, BERTHI_TIER_DISK, 11, 0, 1, 1);
+    g.input.slots = 1;
+    given_plan(&g, "is short of 256 B for what is bound to it, or fits nowhere else: give it so "
+                   "much more ; 12");
+}
+
 /* What counts is what has to be given: a reserve that grows with a budget, too. */
 static void
 test_smallest_change_is_of_budgets(void)
@@ -556,6 +584,7 @@ main(int argc, char **argv)
     T_RUN(test_no_fit);
     T_RUN(test_slots_that_fit);
     T_RUN(test_host_lacks_a_tensor);
+    T_RUN(test_bound_to_too_little);
     T_RUN(test_smallest_change_is_of_budgets);
     T_RUN(test_smallest_change_with_a_reserve_of_bytes);
     T_RUN(test_smallest_change_beside_others);

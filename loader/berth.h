@@ -866,7 +866,9 @@ typedef struct berth_verify_report {
     uint64_t mismatches;
     double seconds;
     char io_path[64]; /* "io_uring direct", "threads buffered", ...                   */
-    uint64_t reserved[8];
+    uint64_t files_checked;  /* of those beside the weights that a manifest tells of  */
+    uint64_t files_changed;  /* of them, those that are others, or not there          */
+    uint64_t reserved[6];
 } berth_verify_report;
 
 typedef struct berth_verify_options {
@@ -879,7 +881,8 @@ typedef struct berth_verify_options {
     uint64_t ring_bytes;  /* byte cap of the staging ring; 0: 32 MiB                  */
     berth_progress_function progress;
     void *progress_user;
-    berth_finding_function finding; /* mismatches, one each                           */
+    berth_finding_function finding; /* mismatches, one each; a warning for each file beside
+                                       the weights that has changed                   */
     void *finding_user;
     berth_verify_report *report; /* filled when the job ends; must outlive the job    */
     int32_t no_uring;     /* 1: threads even where io_uring works                     */

@@ -10,17 +10,14 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "kernels/digest.h"
 #include "kernels/sys.h"
 #include "loader/convert_job.h"
-#include "loader/file.h"
+#include "loader/file_digest.h"
 #include "loader/findings.h"
 #include "loader/journal.h"
 #include "loader/manifest.h"
 #include "loader/paths.h"
 #include "loader/writer_state.h"
-
-#define READ_BYTES UINT64_C(65536)
 
 typedef struct old_file {
     struct old_file *next;
@@ -82,29 +79,6 @@ read_old(sweeping *s, berth_error *error)
 
 /* ---------------------------------------------------------------- what is unchanged */
 
-static berth_status
-digest(const sweeping *s, const berthi_file *file, uint32_t *out_crc, berth_error *error)
-{
-    const uint64_t bytes = file->identity.bytes;
-    const uint64_t capacity = berthi_min_u64(bytes, READ_BYTES);
-    char *const buffer =
-        berthi_memory_alloc(s->convert->context, BERTHI_PURPOSE_SCRATCH, capacity);
-    berth_status status = BERTH_OK;
-
-    *out_crc = 0;
-    if (buffer == NULL)
-        return berthi_fail_memory(error, "looking at an older file");
-    for (uint64_t at = 0; at < bytes && status == BERTH_OK; at += capacity) {
-        const uint64_t size = berthi_min_u64(bytes - at, capacity);
-
-        status = berthi_file_read(file, buffer, size, at, "reading", error);
-        if (status == BERTH_OK)
-            *out_crc = berthi_digest_crc32(*out_crc, buffer, size);
-    }
-    berthi_memory_free(s->convert->context, BERTHI_PURPOSE_SCRATCH, buffer, capacity);
-    return status;
-}
-
 /* Whatever cannot be told is changed. A link is never what berth wrote. */
 static berth_status
 check_unchanged(const sweeping *s, const old_file *old, bool *out_is_unchanged,
@@ -123,7 +97,7 @@ check_unchanged(const sweeping *s, const old_file *old, bool *out_is_unchanged,
     status = berthi_file_open(&file, s->writer->folder, old->name, old->name,
                               BERTHI_FILE_INSIDE, &ignored);
     if (status == BERTH_OK) {
-        status = digest(s, &file, &crc, &ignored);
+        status = berthi_file_digest(&file, s->convert->context, NULL, &crc, &ignored);
         berthi_file_close(&file);
     }
     *out_is_unchanged = status == BERTH_OK && crc == old->crc;

@@ -2,7 +2,7 @@
 /*
  * verify.c - the job that reads every byte of a checkpoint once: crc32 of all
  * headers and tensors against a manifest or into one, SHA-256 of hub blobs
- * against their names.
+ * against their names. Of a manifest's other files verify_files.c sees to.
  *
  * Memory is the ring, some bytes a tensor, and the tables of one batch.
  */
@@ -17,6 +17,7 @@
 #include "loader/output.h"
 #include "loader/paths.h"
 #include "loader/verify_batch.h"
+#include "loader/verify_files.h"
 
 typedef struct verify {
     berth_context *context;
@@ -270,6 +271,23 @@ conclude(verify *v, berth_error *error)
     return status;
 }
 
+/* Warnings, which are no mismatches. */
+static berth_status
+check_files(verify *v, berth_error *error)
+{
+    berthi_verify_files files = { .context = v->context,
+                                  .checkpoint = v->checkpoint,
+                                  .job = v->job,
+                                  .finding = v->options.finding,
+                                  .finding_user = v->options.finding_user };
+    const berth_status status = berthi_verify_files_check(&files, v->manifest, error);
+
+    v->report.files_checked = files.checked;
+    v->report.files_changed = files.changed;
+    v->report.bytes_read += files.bytes_read;
+    return status;
+}
+
 static berth_status
 run_verify(berth_job *job, void *user, berth_error *error)
 {
@@ -282,6 +300,8 @@ run_verify(berth_job *job, void *user, berth_error *error)
     status = prepare(v, error);
     while (status == BERTH_OK && next < v->summary.shard_count)
         status = verify_batch(v, &next, error);
+    if (status == BERTH_OK && v->options.manifest_mode == BERTH_MANIFEST_CHECK)
+        status = check_files(v, error);
     if (status == BERTH_OK)
         status = conclude(v, error);
     v->report.seconds = (double)(berthi_sys_now_ns() - start_ns) / 1e9;

@@ -223,6 +223,8 @@ static const berth_verify_report digest_of_two = { .bytes_read = 2048,
                                                    .tensors_digested = 2,
                                                    .blobs_checked = 2,
                                                    .blobs_unchecked = 2,
+                                                   .files_checked = 5,
+                                                   .files_changed = 4,
                                                    .mismatches = 3,
                                                    .seconds = 0.5,
                                                    .io_path = "way" };
@@ -230,6 +232,7 @@ static const berth_verify_report digest_of_one = { .bytes_read = 1,
                                                    .tensors_digested = 1,
                                                    .blobs_checked = 1,
                                                    .blobs_unchecked = 1,
+                                                   .files_checked = 1,
                                                    .io_path = "way" };
 
 /* The second line of a good verdict. */
@@ -259,12 +262,22 @@ test_digests(void)
     fixture_file(file, "U8 2 a");
     opened_begin(&o, file, NULL);
     CHECK_STR(read_line(&o, &digest_of_two, BERTH_MANIFEST_CHECK, 1),
-              "ok  2.00 KiB read; 2 digests match a\\x0ab; 2 blobs match the SHA-256 of the "
-              "hub; 2 blobs not checked: libcrypto is missing\n"
+              "ok  2.00 KiB read; 2 digests match a\\x0ab; 4 of 5 other files changed; "
+              "2 blobs match the SHA-256 of the hub; 2 blobs not checked: libcrypto is missing\n"
               "io  way, 0.500 s, 4.00 KiB/s\n");
     CHECK_STR(read_line(&o, &digest_of_one, BERTH_MANIFEST_CHECK, 0),
-              "ok  1 B read; 1 digest matches a\\x0ab; 1 blob matches the SHA-256 of the hub; "
-              "1 blob not checked: libcrypto is missing\n");
+              "ok  1 B read; 1 digest matches a\\x0ab; 1 other file does, too; 1 blob matches the "
+              "SHA-256 of the hub; 1 blob not checked: libcrypto is missing\n");
+    none.files_checked = 2;
+    CHECK_CONTAINS(read_line(&o, &none, BERTH_MANIFEST_CHECK, 0), "; 2 other files do, too; ");
+    none.files_changed = 1;
+    CHECK_CONTAINS(read_line(&o, &none, BERTH_MANIFEST_CHECK, 0),
+                   "; 1 of 2 other files changed; ");
+    none.files_checked = 1;
+    CHECK_CONTAINS(read_line(&o, &none, BERTH_MANIFEST_CHECK, 0),
+                   "; 1 of 1 other file changed; ");
+    none.files_checked = 0;
+    none.files_changed = 0;
     none.blobs_checked = 0;
     none.blobs_unchecked = 0;
     CHECK_STR(read_line(&o, &none, BERTH_MANIFEST_WRITE, 1),
@@ -341,7 +354,8 @@ test_programs(void)
     CHECK_CONTAINS(text, "\"digest\": {\n    \"manifest\": \"m\",\n"
                          "    \"manifest_written\": true,\n    \"bytes_read\": 2048,\n"
                          "    \"tensors_digested\": 2,\n    \"blobs_checked\": 2,\n"
-                         "    \"blobs_unchecked\": 2,\n    \"mismatches\": 3,\n"
+                         "    \"blobs_unchecked\": 2,\n    \"files_checked\": 5,\n"
+                         "    \"files_changed\": 4,\n    \"mismatches\": 3,\n"
                          "    \"seconds\": 0.500,\n    \"io_path\": \"way\"\n  }\n}\n");
     begin(true, false);
     report_end(&r, BERTH_OK, &alone);

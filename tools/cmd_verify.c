@@ -80,7 +80,8 @@ static const char *const verify_description[] = {
     "directory, and quantized tensors have their statistics. Every problem is a line: "
     "file, tensor, reason, numbers, next step.",
     "With --digest it also reads every byte, at the speed of the disk and without pushing "
-    "other files out of memory, and compares a crc32 of each tensor with the manifest.",
+    "other files out of memory, and compares a crc32 of each tensor with the manifest. Of files "
+    "that were written beside the weights those that have changed since are warnings.",
     "The exit code says what to do next; notes and warnings do not change it.",
     NULL,
 };

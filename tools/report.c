@@ -125,6 +125,8 @@ write_digest(json_writer *w, const report_facts *facts)
     json_number(w, "tensors_digested", d->tensors_digested);
     json_number(w, "blobs_checked", d->blobs_checked);
     json_number(w, "blobs_unchecked", d->blobs_unchecked);
+    json_number(w, "files_checked", d->files_checked);
+    json_number(w, "files_changed", d->files_changed);
     json_number(w, "mismatches", d->mismatches);
     json_real(w, "seconds", d->seconds);
     json_text(w, "io_path", d->io_path);
@@ -205,6 +207,21 @@ print_manifest(session *s, const report_facts *facts)
     }
 }
 
+/* Beside the weights; of a manifest that tells of any. */
+static void
+print_files(session *s, const berth_verify_report *digest)
+{
+    const uint64_t checked = digest->files_checked;
+    const uint64_t changed = digest->files_changed;
+
+    if (changed > 0)
+        output_format(&s->out, "; %" PRIu64 " of %" PRIu64 " other file%s changed", changed,
+                      checked, text_plural(checked));
+    else if (checked > 0)
+        output_format(&s->out, "; %" PRIu64 " other file%s, too", checked,
+                      checked == 1 ? " does" : "s do");
+}
+
 static void
 print_digest(session *s, const report_facts *facts)
 {
@@ -215,6 +232,7 @@ print_digest(session *s, const report_facts *facts)
     session_print_word(s, "ok", COLOUR_GOOD);
     output_format(&s->out, "%s read", berth_size_format(d->bytes_read, size));
     print_manifest(s, facts);
+    print_files(s, d);
     if (d->blobs_checked > 0)
         output_format(&s->out, "; %" PRIu64 " blob%s the SHA-256 of the hub",
                       d->blobs_checked, d->blobs_checked == 1 ? " matches" : "s match");

@@ -348,14 +348,11 @@ check_berth(check *c, uint64_t berth, berth_error *error)
 /* ----------------------------------------------------------------------------- job */
 
 static berth_status
-run_check(berth_job *job, void *user, berth_error *error)
+check_all(check *c, berth_error *error)
 {
-    check *const c = user;
-    const uint64_t begin_ns = berthi_sys_now_ns();
     const uint64_t memory = READ_BYTES * (c->model->plan->slices != NULL ? 2 : 1);
     berth_status status = BERTH_OK;
 
-    c->job = job;
     c->bytes = berthi_memory_alloc(c->context, BERTHI_PURPOSE_SCRATCH, memory);
     if (c->bytes == NULL)
         status = berthi_fail_memory(error, "checking a model");
@@ -365,6 +362,22 @@ run_check(berth_job *job, void *user, berth_error *error)
         if (!c->model->plan->berths[i].is_tied)
             status = check_berth(c, i, error);
     berthi_memory_free(c->context, BERTHI_PURPOSE_SCRATCH, c->bytes, memory);
+    return status;
+}
+
+/* All of it is one use of the model, whose plan a move would exchange. */
+static berth_status
+run_check(berth_job *job, void *user, berth_error *error)
+{
+    check *const c = user;
+    const uint64_t begin_ns = berthi_sys_now_ns();
+    berth_status status = berthi_model_enter(c->model, error);
+
+    c->job = job;
+    if (status == BERTH_OK) {
+        status = check_all(c, error);
+        berthi_model_leave(c->model);
+    }
     c->report.seconds = 1e-9 * (double)(berthi_sys_now_ns() - begin_ns);
     if (c->options.report != NULL)
         *c->options.report = c->report;
@@ -389,7 +402,7 @@ free_check(void *user)
  * however many experts of a stack have berths.
  */
 static uint64_t
-total_bytes(const berth_model *model)
+count_bytes(const berth_model *model)
 {
     const berth_checkpoint *const c = model->checkpoint;
     uint64_t bytes = 0;
@@ -405,6 +418,19 @@ total_bytes(const berth_model *model)
                      ? berthi_classify_record(&c->quantized, entry->owner)->total_bytes
                      : entry->end - entry->begin;
     }
+    return bytes;
+}
+
+/* 0 where the model cannot be used: the job says why. */
+static uint64_t
+total_bytes(berth_model *model)
+{
+    uint64_t bytes;
+
+    if (berthi_model_enter(model, NULL) != BERTH_OK)
+        return 0;
+    bytes = count_bytes(model);
+    berthi_model_leave(model);
     return bytes;
 }
 

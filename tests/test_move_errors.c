@@ -601,6 +601,39 @@ test_refused_meanwhile(void)
     moved_end(&m);
 }
 
+/*
+ * A check is a use like any other, also of layers that lie in files, which neither sleep nor
+ * moves touch.
+ */
+static void
+test_checked_meanwhile(void)
+{
+    static const char *const pins[] = {"model.layers=disk", "model.embed_tokens=disk",
+                                       "model.norm=disk", "lm_head=disk"};
+    berth_plan_options options = loaded_options("0=16MiB,cpu=16MiB,disk=inf");
+    berth_check_report report;
+    berth_job *job;
+    moved m;
+
+    options.pins = pins;
+    options.pin_count = 4;
+    moved_begin(&m, loaded_llama(LAYERS, "BF16", 1), &options, "sim:16MiB");
+    CHECK_EQ(berthi_model_enter(m.l.model, &m.error), BERTH_OK);
+    CHECK_EQ(berth_model_sleep_start(m.l.model, NULL, &job, &m.error), BERTH_OK);
+    CHECK_EQ(loaded_see_checked(&m.l, &report), BERTH_EINVAL);
+    CHECK_EQ(m.l.error.reason, BERTH_REASON_MOVING);
+    CHECK_EQ(report.tensors, 0);
+    berthi_model_leave(m.l.model);
+    CHECK_EQ(berth_job_finish(job, &m.error), BERTH_OK);
+    CHECK_EQ(loaded_see_checked(&m.l, &report), BERTH_EINVAL);
+    CHECK_EQ(m.l.error.reason, BERTH_REASON_ASLEEP);
+    CHECK_EQ(report.bytes_read, 0);
+    CHECK_EQ(moved_wake(&m), BERTH_OK);
+    CHECK_EQ(loaded_see_checked(&m.l, &report), BERTH_OK);
+    CHECK_GT(report.tensors, 0);
+    moved_end(&m);
+}
+
 /* What was left in the checkpoint has to be there. */
 static void
 test_files_that_change(void)
@@ -636,6 +669,7 @@ main(int argc, char **argv)
     T_RUN(test_resident_layers_are_leased);
     T_RUN(test_refused_meanwhile);
     T_RUN(test_released_meanwhile);
+    T_RUN(test_checked_meanwhile);
     T_RUN(test_files_that_change);
     return t_end();
 }

@@ -68,6 +68,7 @@ berthi_leases_create(berth_model *model, const berthi_lease_options *options,
     leases->model = model;
     berthi_arena_init(&leases->arena, model->context, BERTHI_PURPOSE_OBJECT,
                       UINT64_C(16) << 10);
+    leases->held_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     chosen.ring_bytes = ring_bytes;
     status =
         berthi_lease_units_list(leases, berthi_feeder_chunk_bytes(ring_bytes), error);
@@ -127,6 +128,7 @@ berthi_leases_destroy(berthi_leases *leases)
     for (uint32_t i = 0; i < leases->line_count; i++)
         berthi_lease_line_fini(leases, &leases->lines[i]);
     berthi_feeder_destroy(leases->feeder);
+    pthread_mutex_destroy(&leases->held_lock);
     berthi_arena_fini(&leases->arena);
     berthi_memory_free(leases->context, BERTHI_PURPOSE_OBJECT, leases, sizeof *leases);
 }
@@ -348,7 +350,7 @@ refuse_leased(const berthi_leases *leases, const berthi_lease_slot *slot,
 berth_status
 berthi_leases_settle(berthi_leases *leases, berth_error *error)
 {
-    berth_status status = BERTH_OK;
+    berth_status status = berthi_lease_check_held(leases, error);
 
     for (uint32_t i = 0; i < leases->line_count && status == BERTH_OK; i++) {
         berthi_lease_line *const line = &leases->lines[i];

@@ -16,6 +16,7 @@
 typedef struct request {
     berthi_leases *leases;
     berthi_lease_line *line; /* NULL: all are resident */
+    bool has_resident;
     uint32_t layer;
     const uint32_t *numbers;
     uint32_t count;
@@ -67,6 +68,7 @@ begin(request *r, berthi_leases *leases, const berthi_expert_list *list,
         if (expert == NULL)
             return refuse_number(r, r->numbers[i], error);
         is_away |= expert->unit != BERTHI_NO_UNIT;
+        r->has_resident |= expert->unit == BERTHI_NO_UNIT;
     }
     if (is_away)
         r->line = &leases->lines[leases->experts[r->layer].line];
@@ -276,17 +278,15 @@ lease(request *r, berthi_stream *stream, berth_error *error)
 typedef berth_status (*line_call)(request *r, berthi_stream *stream, berth_error *error);
 
 static berth_status
-with_line(berthi_leases *leases, const berthi_expert_list *list, berthi_stream *stream,
-          line_call call, berth_error *error)
+with_line(request *r, berthi_stream *stream, line_call call, berth_error *error)
 {
-    request r;
-    berth_status status = begin(&r, leases, list, error);
+    berth_status status;
 
-    if (status != BERTH_OK || r.line == NULL)
-        return status;
-    pthread_mutex_lock(&r.line->lock);
-    status = call(&r, stream, error);
-    pthread_mutex_unlock(&r.line->lock);
+    if (r->line == NULL)
+        return BERTH_OK;
+    pthread_mutex_lock(&r->line->lock);
+    status = call(r, stream, error);
+    pthread_mutex_unlock(&r->line->lock);
     return status;
 }
 
@@ -294,7 +294,14 @@ berth_status
 berthi_experts_acquire(berthi_leases *leases, const berthi_expert_list *list,
                        berthi_stream *stream, berth_error *error)
 {
-    return with_line(leases, list, stream, lease, error);
+    request r;
+    berth_status status = begin(&r, leases, list, error);
+
+    if (status == BERTH_OK)
+        status = with_line(&r, stream, lease, error);
+    if (status == BERTH_OK && r.has_resident)
+        berthi_lease_hold(leases, list);
+    return status;
 }
 
 /* ---------------------------------------------------------------------- prefetch */
@@ -402,11 +409,29 @@ end_leases(request *r, berthi_stream *stream, berth_error *error)
     return status;
 }
 
+/* The same of those that are resident. */
+static berth_status
+check_held(const request *r, const berthi_expert_list *list, berth_error *error)
+{
+    const uint32_t found = berthi_lease_find_free(r->leases, list);
+
+    return found == list->count ? BERTH_OK : refuse_release(r, list->numbers[found], error);
+}
+
 berth_status
 berthi_experts_release(berthi_leases *leases, const berthi_expert_list *list,
                        berthi_stream *stream, berth_error *error)
 {
-    return with_line(leases, list, stream, end_leases, error);
+    request r;
+    berth_status status = begin(&r, leases, list, error);
+
+    if (status == BERTH_OK && r.has_resident)
+        status = check_held(&r, list, error);
+    if (status == BERTH_OK)
+        status = with_line(&r, stream, end_leases, error);
+    if (status == BERTH_OK && r.has_resident)
+        berthi_lease_let_go(leases, list);
+    return status;
 }
 
 /* ------------------------------------------------------------------------ asking */

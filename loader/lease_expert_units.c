@@ -99,8 +99,8 @@ list_layer(berthi_lease_listing *l, uint32_t layer, berth_error *error)
 
         for (end = i + 1; end < count && l->numbers[l->order[end]] == number;)
             end++;
-        list[experts->count++] =
-            (berthi_lease_expert){ number, list_expert(l, layer, i, end) };
+        list[experts->count++] = (berthi_lease_expert){
+            .number = number, .unit = list_expert(l, layer, i, end) };
     }
     leases->has_experts |= count > 0;
     leases->lines[experts->line].share_count += leases->unit_count > units;
@@ -147,7 +147,7 @@ berthi_lease_list_experts(berthi_lease_listing *l, uint32_t tier, berth_error *e
 
 /* ------------------------------------------------------------------------- asking */
 
-const berthi_lease_expert *
+berthi_lease_expert *
 berthi_lease_expert_of(const berthi_leases *leases, uint32_t layer, uint32_t number)
 {
     const berthi_lease_experts *const experts = &leases->experts[layer];

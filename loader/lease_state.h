@@ -9,6 +9,7 @@
  *   lease.c               acquire, release: whose turn it is
  *   lease_cache.c         experts stay: which one gives its slot away
  *   lease_expert.c        acquire, release and prefetch of experts
+ *   lease_held.c          of those that are resident: leases are counted
  *   lease_feed.h          the thread that brings units from the disk, and its parts
  *
  * A line's lock guards all of the line but what never changes. The feeder's own
@@ -63,11 +64,13 @@ typedef struct berthi_lease_unit {
 typedef struct berthi_lease_expert {
     uint32_t number;
     uint32_t unit; /* NO_UNIT: all of it is resident */
+    uint32_t held; /* resident: leases; held_lock */
+    uint32_t mark; /* while a list of experts is looked at; the same */
 } berthi_lease_expert;
 
 /* A layer's experts, by number. */
 typedef struct berthi_lease_experts {
-    const berthi_lease_expert *experts;
+    berthi_lease_expert *experts;
     uint32_t count;
     uint32_t line; /* of those that have units */
 } berthi_lease_experts;
@@ -178,6 +181,7 @@ struct berthi_leases {
     uint32_t unit_count;
     berthi_lease_experts *experts; /* of layers */
     bool has_experts;           /* some layer has */
+    pthread_mutex_t held_lock;
     berthi_lease_line *lines;
     uint32_t line_count;
     berthi_chunks chunks;       /* of all units of the disk: of layers, in their order; */
@@ -193,8 +197,17 @@ struct berthi_leases {
 berth_status berthi_lease_units_list(berthi_leases *leases, uint64_t chunk_bytes,
                                      berth_error *error);
 /* The layer's expert of this number; NULL: it has none. */
-const berthi_lease_expert *berthi_lease_expert_of(const berthi_leases *leases,
-                                                  uint32_t layer, uint32_t number);
+berthi_lease_expert *berthi_lease_expert_of(const berthi_leases *leases, uint32_t layer,
+                                            uint32_t number);
+/*
+ * Leases of those experts of a list that are resident; all numbers are the layer's. One that
+ * has none to release: its place in the list, or `count`.
+ */
+void berthi_lease_hold(berthi_leases *leases, const berthi_expert_list *list);
+void berthi_lease_let_go(berthi_leases *leases, const berthi_expert_list *list);
+uint32_t berthi_lease_find_free(berthi_leases *leases, const berthi_expert_list *list);
+/* BERTH_OK, or LEASED. */
+berth_status berthi_lease_check_held(berthi_leases *leases, berth_error *error);
 /* Where a berth lies in the slot of its unit; UINT64_MAX: it is not in that unit. */
 uint64_t berthi_lease_offset_of(const berthi_lease_unit *unit, uint64_t berth);
 /* NO_UNIT where the plan has no unit for the layer. */

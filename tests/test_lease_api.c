@@ -410,6 +410,48 @@ test_experts(void)
     end(&s);
 }
 
+static berth_status
+sleep_and_wake(server *s, berth_error *error)
+{
+    berth_job *job;
+    berth_status status = berth_model_sleep_start(s->model, NULL, &job, error);
+
+    if (status == BERTH_OK)
+        status = berth_job_finish(job, error);
+    if (status == BERTH_OK)
+        status = berth_model_wake_start(s->model, NULL, &job, error);
+    return status == BERTH_OK && job != NULL ? berth_job_finish(job, error) : status;
+}
+
+/* Of experts that are resident leases are counted as those of slots are. */
+static void
+test_resident_experts_are_leased(void)
+{
+    const uint32_t numbers[3] = { 5, 0, 5 };
+    berth_error error;
+    uint32_t layer;
+    server s;
+
+    begin_experts(&s, NULL, "cpu=64MiB");
+    layer = planned_layer(&s.planned, "model.layers.1");
+    CHECK_EQ(berth_experts_release(s.model, layer, numbers, 1, NULL, &error), BERTH_EINVAL);
+    CHECK_EQ(error.reason, BERTH_REASON_LEASE);
+    CHECK_CONTAINS(error.message, "expert 5");
+    CHECK_EQ(berth_experts_acquire(s.model, layer, numbers, 2, NULL, &error), BERTH_OK);
+    CHECK_EQ(berth_experts_release(s.model, layer, numbers, 3, NULL, &error), BERTH_EINVAL);
+    CHECK_EQ(berth_experts_release(s.model, layer + 1, numbers, 1, NULL, &error),
+             BERTH_EINVAL);
+    CHECK_EQ(sleep_and_wake(&s, &error), BERTH_EINVAL);
+    CHECK_EQ(error.reason, BERTH_REASON_LEASED);
+    CHECK_STR(error.tensor, "model.layers.1");
+    CHECK_EQ(berth_model_get_state(s.model), BERTH_MODEL_AWAKE);
+    CHECK_EQ(berth_experts_acquire(s.model, layer, numbers, 1, NULL, &error), BERTH_OK);
+    CHECK_EQ(berth_experts_release(s.model, layer, numbers, 3, NULL, &error), BERTH_OK);
+    CHECK_EQ(sleep_and_wake(&s, &error), BERTH_OK);
+    CHECK_EQ(berth_experts_release(s.model, layer, numbers, 1, NULL, &error), BERTH_EINVAL);
+    end(&s);
+}
+
 static void
 test_arguments_of_experts(void)
 {
@@ -466,6 +508,7 @@ main(int argc, char **argv)
     T_RUN(test_arguments);
     T_RUN(test_all_resident);
     T_RUN(test_experts);
+    T_RUN(test_resident_experts_are_leased);
     T_RUN(test_arguments_of_experts);
     T_MAIN_END;
 }

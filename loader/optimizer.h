@@ -223,9 +223,10 @@ void berthi_optimizer_give(berth_optimizer *optimizer, uint32_t device,
 
 /* -------------------------------------------------------------- optimizer_read.c */
 
-/* The f32 copy is what the values are. */
+/* The f32 copy is what the values are; `room` has as many bytes as the first one says. */
+uint64_t berthi_optimizer_master_bytes(const berthi_trained_tensor *parameter);
 berth_status berthi_optimizer_copy_master(berth_optimizer *optimizer,
-                                          const berthi_trained_tensor *parameter,
+                                          const berthi_trained_tensor *parameter, uint8_t *room,
                                           berth_error *error);
 /* -------------------------------------------------------------- optimizer_step.c */
 

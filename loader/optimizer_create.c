@@ -292,6 +292,20 @@ alloc_sum(berth_optimizer *o, berthi_trained_tensor *p, berth_error *error)
 
 /* Masters begin as the parameters are. */
 static berth_status
+make_master(berth_optimizer *o, const berthi_trained_tensor *p, berth_error *error)
+{
+    const uint64_t bytes = berthi_optimizer_master_bytes(p);
+    uint8_t *const room = berthi_memory_alloc(o->context, BERTHI_PURPOSE_SCRATCH, bytes);
+    berth_status status;
+
+    if (room == NULL)
+        return berthi_fail_memory(error, "f32 copies of values");
+    status = berthi_optimizer_copy_master(o, p, room, error);
+    berthi_memory_free(o->context, BERTHI_PURPOSE_SCRATCH, room, bytes);
+    return status;
+}
+
+static berth_status
 make_states(berth_optimizer *o, berth_error *error)
 {
     uint64_t disk = 0;
@@ -310,7 +324,7 @@ make_states(berth_optimizer *o, berth_error *error)
         if (status == BERTH_OK)
             status = alloc_sum(o, p, error);
         if (status == BERTH_OK && p->states.has_master)
-            status = berthi_optimizer_copy_master(o, p, error);
+            status = make_master(o, p, error);
     }
     return status;
 }

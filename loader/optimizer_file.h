@@ -111,9 +111,11 @@ berth_status berthi_states_verify(const berth_checkpoint *file, berth_error *err
 /* The value of a pair of a shard's __metadata__, or NULL; not ended by NUL. */
 const char *berthi_states_pair(const berth_checkpoint *file, uint32_t shard,
                                const char *key, const char *more, uint64_t *out_length);
-/* A parameter's states as the file has them. */
+/* A parameter's states as the file has them, by way of `room`, of as many bytes as that says. */
+uint64_t berthi_states_room(const berthi_trained_tensor *parameter);
 berth_status berthi_states_read(berth_optimizer *optimizer, const berth_checkpoint *file,
                                 const berthi_trained_tensor *parameter,
-                                const berthi_states_source *source, berth_error *error);
+                                const berthi_states_source *source, uint8_t *room,
+                                berth_error *error);
 
 #endif

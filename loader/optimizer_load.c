@@ -155,14 +155,14 @@ tell(const berthi_states_search *l)
 }
 
 static berth_status
-read(berth_optimizer *o, const berthi_states_search *l, const berthi_states_source *sources,
-     berth_error *error)
+read_parameters(berth_optimizer *o, const berthi_states_search *l,
+                const berthi_states_source *sources, uint8_t *room, berth_error *error)
 {
     berth_status status = BERTH_OK;
 
     o->is_torn = true;
     for (uint64_t i = 0; i < o->parameter_count && status == BERTH_OK; i++) {
-        status = berthi_states_read(o, l->file, &o->parameters[i], &sources[i], error);
+        status = berthi_states_read(o, l->file, &o->parameters[i], &sources[i], room, error);
         o->parameters[i].step = sources[i].step;
     }
     if (status != BERTH_OK)
@@ -170,6 +170,25 @@ read(berth_optimizer *o, const berthi_states_search *l, const berthi_states_sour
     o->step = l->step;
     o->is_torn = false;
     return BERTH_OK;
+}
+
+/* All memory that it takes is there before anything is changed. */
+static berth_status
+read(berth_optimizer *o, const berthi_states_search *l, const berthi_states_source *sources,
+     berth_error *error)
+{
+    uint64_t bytes = 0;
+    uint8_t *room;
+    berth_status status;
+
+    for (uint64_t i = 0; i < o->parameter_count; i++)
+        bytes = berthi_max_u64(bytes, berthi_states_room(&o->parameters[i]));
+    room = berthi_memory_alloc(o->context, BERTHI_PURPOSE_SCRATCH, bytes);
+    if (room == NULL)
+        return berthi_fail_memory(error, "reading states");
+    status = read_parameters(o, l, sources, room, error);
+    berthi_memory_free(o->context, BERTHI_PURPOSE_SCRATCH, room, bytes);
+    return status;
 }
 
 berth_status

@@ -273,33 +273,47 @@ read_pages(berth_optimizer *o, reading *r, berth_error *error)
     return status;
 }
 
+/* Of the largest page. */
+static uint64_t
+page_elements(const berthi_states *states)
+{
+    return berthi_min_u64(states->elements, states->page_elements);
+}
+
+static uint64_t
+page_room(const berthi_states *states)
+{
+    return berthi_round_up(berthi_states_page_bytes(states), 16);
+}
+
+uint64_t
+berthi_states_room(const berthi_trained_tensor *parameter)
+{
+    const berthi_states *const states = &parameter->states;
+    const uint64_t numbers = page_elements(states) * (sizeof(float) + 2) + 2 * sizeof(float);
+
+    return berthi_max_u64(page_room(states) + numbers, berthi_optimizer_master_bytes(parameter));
+}
+
 berth_status
 berthi_states_read(berth_optimizer *optimizer, const berth_checkpoint *file,
                    const berthi_trained_tensor *parameter, const berthi_states_source *source,
-                   berth_error *error)
+                   uint8_t *room, berth_error *error)
 {
     const berthi_states *const states = &parameter->states;
-    const uint64_t elements = berthi_min_u64(states->elements, states->page_elements);
-    const uint64_t most = elements * sizeof(float);
-    const uint64_t page_bytes = berthi_round_up(berthi_states_page_bytes(states), 16);
-    const uint64_t bytes = page_bytes + most + elements * 2 + 2 * sizeof(float);
-    uint8_t *const memory =
-        berthi_memory_zalloc(optimizer->context, BERTHI_PURPOSE_SCRATCH, bytes);
     reading r = { .optimizer = optimizer,
                  .file = file,
                  .parameter = parameter,
                  .source = source,
-                 .bytes = memory };
+                 .bytes = room };
     berth_status status;
 
-    if (memory == NULL)
-        return berthi_fail_memory(error, what);
-    r.values = (float *)(void *)(memory + page_bytes);
-    r.stored = memory + page_bytes + most;
+    memset(room, 0, page_room(states));
+    r.values = (float *)(void *)(room + page_room(states));
+    r.stored = (uint8_t *)(r.values + page_elements(states));
     status = read_pages(optimizer, &r, error);
-    berthi_memory_free(optimizer->context, BERTHI_PURPOSE_SCRATCH, memory, bytes);
     if (status == BERTH_OK && states->has_master
         && source->keys[BERTHI_STATE_KEY_MASTER] == BERTH_NO_TENSOR)
-        status = berthi_optimizer_copy_master(optimizer, parameter, error);
+        status = berthi_optimizer_copy_master(optimizer, parameter, room, error);
     return status;
 }

@@ -40,23 +40,28 @@ copy_page(berth_optimizer *o, const berthi_trained_tensor *p, uint64_t number, u
     return berthi_optimizer_put_page(o, p, number, bytes, error);
 }
 
+/* The values behind it are read as such: codes end anywhere. */
+static uint64_t
+page_room(const berthi_trained_tensor *p)
+{
+    return berthi_round_up(berthi_states_page_bytes(&p->states), 16);
+}
+
+uint64_t
+berthi_optimizer_master_bytes(const berthi_trained_tensor *p)
+{
+    return page_room(p) + berthi_min_u64(p->states.elements, p->states.page_elements) * 2;
+}
+
 berth_status
-berthi_optimizer_copy_master(berth_optimizer *o, const berthi_trained_tensor *p,
+berthi_optimizer_copy_master(berth_optimizer *o, const berthi_trained_tensor *p, uint8_t *room,
                              berth_error *error)
 {
     const uint64_t pages = berthi_states_page_count(&p->states);
-    /* The values behind it are read as such: codes end anywhere. */
-    const uint64_t page_bytes = berthi_round_up(berthi_states_page_bytes(&p->states), 16);
-    const uint64_t most =
-        page_bytes + berthi_min_u64(p->states.elements, p->states.page_elements) * 2;
-    uint8_t *const bytes = berthi_memory_alloc(o->context, BERTHI_PURPOSE_SCRATCH, most);
     berth_status status = BERTH_OK;
 
-    if (bytes == NULL)
-        return berthi_fail_memory(error, "f32 copies of values");
     for (uint64_t i = 0; i < pages && status == BERTH_OK; i++)
-        status = copy_page(o, p, i, bytes, bytes + page_bytes, error);
-    berthi_memory_free(o->context, BERTHI_PURPOSE_SCRATCH, bytes, most);
+        status = copy_page(o, p, i, room, room + page_room(p), error);
     return status;
 }
 

@@ -700,7 +700,8 @@ load_again(void *user, berth_context *with, berth_error *error)
     if (status == BERTH_OK)
         CHECK(!s.optimizer->is_torn && s.optimizer->step == 1);
     else
-        CHECK(s.optimizer->is_torn || is_unchanged(&s, before, 0));
+        CHECK((s.optimizer->is_torn && status != BERTH_ENOMEM)
+              || is_unchanged(&s, before, 0));
     free(before);
     destroy(&s);
     return status;

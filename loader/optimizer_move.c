@@ -119,18 +119,21 @@ used_bytes(const berth_optimizer *o, uint32_t device)
     return memory.states[BERTH_STATES_DEVICE] + memory.slots;
 }
 
-/* The largest that is there; NULL: none. */
+/* The one with the most bytes there; NULL: none. */
 static berthi_trained_tensor *
 find_largest(berth_optimizer *o, uint32_t device)
 {
     berthi_trained_tensor *largest = NULL;
+    uint64_t most = 0;
 
     for (uint64_t i = 0; i < o->parameter_count; i++) {
         berthi_trained_tensor *const p = &o->parameters[i];
+        const uint64_t bytes = berthi_states_bytes(&p->states);
 
-        if (p->device == device && p->place == BERTH_STATES_DEVICE
-            && (largest == NULL || p->states.elements > largest->states.elements))
-            largest = p;
+        if (p->device != device || p->place != BERTH_STATES_DEVICE || bytes <= most)
+            continue;
+        largest = p;
+        most = bytes;
     }
     return largest;
 }

@@ -521,6 +521,40 @@ test_room_is_made_under_way(void)
     berth_context_destroy(context);
 }
 
+/* States of 32 bits are larger than those of 8 of some more elements: they alone leave. */
+static void
+test_room_is_made_by_bytes(void)
+{
+    static const trained_parameter two[] = { { 120000, BERTH_BF16, BERTH_BF16, 0, 0 },
+                                             { 100000, BERTH_BF16, BERTH_BF16, 1, 0 } };
+    berth_optimizer_group groups[2] = { trained_group(BERTH_UPDATE_ADAMW, 8, 0),
+                                        trained_group(BERTH_UPDATE_ADAMW, 32, 0) };
+    berth_optimizer_options options = options_of();
+    berth_parameter_state state;
+    berth_context *context;
+    uint64_t bytes;
+    trained t;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    if (trained_open(&t, context, &(trained_options){ .devices = SIM,
+                                                      .groups = groups,
+                                                      .group_count = 2,
+                                                      .parameters = two,
+                                                      .count = 2,
+                                                      .optimizer = &options })) {
+        CHECK_EQ(berth_optimizer_make_room(t.optimizer, 0, 200000, &bytes, NULL), BERTH_OK);
+        CHECK_GE(bytes, 200000);
+        CHECK_EQ(berth_optimizer_get(t.optimizer, 0, &state), BERTH_OK);
+        CHECK_EQ(state.place, BERTH_STATES_DEVICE);
+        CHECK_EQ(berth_optimizer_get(t.optimizer, 1, &state), BERTH_OK);
+        CHECK_EQ(state.place, BERTH_STATES_HOST);
+        trained_step(&t, ALL, false);
+        trained_check(&t);
+    }
+    trained_close(&t);
+    berth_context_destroy(context);
+}
+
 /* Makes room while one allocation fails; where the largest states are then. */
 static int32_t
 make_room_without(const trained *t, uint64_t allocation)
@@ -1175,6 +1209,7 @@ main(int argc, char **argv)
     T_RUN(test_pins_go_with_states);
     T_RUN(test_states_of_8_bits_are_small);
     T_RUN(test_room_is_made_under_way);
+    T_RUN(test_room_is_made_by_bytes);
     T_RUN(test_room_is_made_on_the_disk);
     T_RUN(test_slots_are_as_many_as_fit);
     T_RUN(test_one_slot_is_enough);

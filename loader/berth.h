@@ -3724,7 +3724,8 @@ BERTH_API berth_status berth_optimizer_make_room(berth_optimizer *optimizer,
  * are encoded anew, f32 copies that are missing are made of the values. What belongs to
  * no parameter is ignored; the log says how much that is. Returns
  *
- *   BERTH_OK            the next step is the one that would have followed the save
+ *   BERTH_OK            the next step is the one that would have followed the save; sums of
+ *                       gradients begin anew
  *   BERTH_EFORMAT       a key is missing, has another shape or dtype, or belongs to
  *                       another optimizer: parameter and key are named
  *   BERTH_EINTEGRITY    a tensor is not what was saved

@@ -254,7 +254,8 @@ void berthi_step_update_host(berthi_step *step, uint64_t parameter,
 /* Adds up all gradients, as they were given. */
 berth_status berthi_step_measure(berthi_step *step, berthi_gradient_sum *out,
                                  berth_error *error);
-/* What was added up, where the step is made of that, begins anew. */
+/* What was added up begins anew; the second one: where the step is made of that. */
+void berthi_optimizer_forget_sums(berth_optimizer *optimizer);
 void berthi_step_forget_sums(berthi_step *step);
 void berthi_optimizer_free_sums(berth_optimizer *optimizer);
 

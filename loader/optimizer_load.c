@@ -169,6 +169,7 @@ read_parameters(berth_optimizer *o, const berthi_states_search *l,
         return status;
     o->step = l->step;
     o->is_torn = false;
+    berthi_optimizer_forget_sums(o); /* of values that were there before */
     return BERTH_OK;
 }
 

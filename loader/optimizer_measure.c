@@ -243,8 +243,8 @@ add(berthi_step *step, uint64_t parameter, berth_error *error)
     return status;
 }
 
-static void
-forget_sums(berth_optimizer *o)
+void
+berthi_optimizer_forget_sums(berth_optimizer *o)
 {
     for (uint64_t i = 0; i < o->parameter_count; i++)
         o->parameters[i].has_sum = false;
@@ -254,7 +254,7 @@ void
 berthi_step_forget_sums(berthi_step *step)
 {
     if (step->gradients == NULL)
-        forget_sums(step->optimizer);
+        berthi_optimizer_forget_sums(step->optimizer);
 }
 
 berth_status
@@ -280,6 +280,6 @@ berth_optimizer_accumulate(berth_optimizer *optimizer, const berth_gradient *gra
             status = add(&step, i, error);
     status = berthi_step_end(&step, status, error);
     if (status != BERTH_OK) /* some may have been added: a second try would add them again */
-        forget_sums(optimizer);
+        berthi_optimizer_forget_sums(optimizer);
     return status;
 }

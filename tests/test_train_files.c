@@ -432,6 +432,41 @@ test_f32_copies_are_made_or_left(void)
     vacant_check_memory(context);
 }
 
+/* What was added up before is of values that are gone. */
+static void
+test_sums_begin_anew_after_a_load(void)
+{
+    static const trained_parameter one[] = {{5000, BERTH_F32, BERTH_F32, 0, 0}};
+    const char *const path = fixture_format("%s/sums.safetensors", folder);
+    const berth_optimizer_group group = trained_group(BERTH_UPDATE_ADAMW, 8, 0);
+    berth_gradient gradients[TRAINED_MAX];
+    berth_optimizer_options options = small_pages();
+    trained t;
+
+    options.accumulates = 1;
+    if (trained_open(&t, context,
+                     &(trained_options){ .groups = &group,
+                                        .group_count = 1,
+                                        .parameters = one,
+                                        .count = 1,
+                                        .optimizer = &options })) {
+        trained_draw(&t, ALL, false);
+        trained_gradients(&t, ALL, gradients);
+        CHECK_EQ(berth_optimizer_accumulate(t.optimizer, gradients, NULL, NULL), BERTH_OK);
+        if (save(&t, path) && load(&t, path)) {
+            trained_draw(&t, ALL, false);
+            trained_gradients(&t, ALL, gradients);
+            CHECK_EQ(berth_optimizer_accumulate(t.optimizer, gradients, NULL, NULL),
+                     BERTH_OK);
+            CHECK_EQ(berth_optimizer_step(t.optimizer, NULL, NULL, NULL), BERTH_OK);
+            trained_expect(&t, ALL, 1.0f);
+            trained_check(&t);
+        }
+    }
+    trained_close(&t);
+    vacant_check_memory(context);
+}
+
 /* ------------------------------------------------------------------ files of others */
 
 #define N 4099u /* elements of the one parameter, "p": 17 blocks of 256, 3 of 2048 */
@@ -676,6 +711,7 @@ main(int argc, char **argv)
     T_RUN(test_the_layout_is_the_published_one);
     T_RUN(test_8_bits_become_32_and_back);
     T_RUN(test_f32_copies_are_made_or_left);
+    T_RUN(test_sums_begin_anew_after_a_load);
     T_RUN(test_nested_keys_are_found);
     T_RUN(test_old_blocks_and_maps_are_encoded_anew);
     T_RUN(test_torch_names_are_found);

@@ -86,8 +86,9 @@ typedef struct berthi_optimizer_device {
     berthi_device *device;
     char name[32];        /* in the books */
     bool is_host;
+    bool has_parameters;
     berthi_event *done;   /* of what its caller's stream was asked for last */
-    uint8_t *scratch;     /* NULL: it is host memory. Otherwise, the device's own: */
+    uint8_t *scratch;     /* NULL: it is host memory, or updates nothing. The device's own: */
     uint64_t *not_finite; /*   elements, in all steps */
     berthi_gradient_sum *sums; /* of a page */
     uint64_t told;        /* of not_finite, in earlier steps */
@@ -164,7 +165,7 @@ berth_status berthi_optimizer_fail(const berthi_trained_tensor *parameter, berth
 
 /* ------------------------------------------------------------ optimizer_memory.c */
 
-/* What a device has of its own: a counter, sums of a page. 0: it is host memory. */
+/* What a device has of its own: a counter, sums of a page. 0: host memory, or no parameters. */
 uint64_t berthi_optimizer_scratch_bytes(const berth_optimizer *optimizer, uint32_t device);
 
 /* The same, as it is booked. */

@@ -171,6 +171,7 @@ describe(berth_optimizer *o, const request *r, berth_error *error)
     for (uint64_t i = 0; i < o->parameter_count && status == BERTH_OK; i++) {
         berthi_trained_tensor *const p = &o->parameters[i];
 
+        o->devices[p->device].has_parameters = true;
         p->owns_sum = o->accumulates && p->sum == NULL;
         if (berthi_optimizer_bytes(o, p, p->place) == UINT64_MAX)
             status = berthi_optimizer_fail(p, error, "is too large");
@@ -262,7 +263,7 @@ prepare_device(berth_optimizer *o, uint32_t number, berth_error *error)
     void *memory = NULL;
     berth_status status = d->device->table->event_create(d->device, &d->done, error);
 
-    if (status != BERTH_OK || d->is_host)
+    if (status != BERTH_OK || parts.bytes == 0)
         return status;
     status = check_device(d, error);
     if (status != BERTH_OK)

@@ -106,7 +106,9 @@ berthi_optimizer_give(berth_optimizer *o, uint32_t device, const berthi_slab_par
 uint64_t
 berthi_optimizer_scratch_bytes(const berth_optimizer *o, uint32_t device)
 {
-    return o->devices[device].is_host ? 0 : berthi_states_scratch_bytes(o->page_elements);
+    const berthi_optimizer_device *const d = &o->devices[device];
+
+    return d->is_host || !d->has_parameters ? 0 : berthi_states_scratch_bytes(o->page_elements);
 }
 
 /* ------------------------------------------------------------------------ pinning */

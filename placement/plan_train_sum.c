@@ -81,9 +81,8 @@ add_room(summing *s)
     berth_plan_training_tier *const tiers = s->training->tiers;
 
     for (uint32_t t = 0; t < plan->summary.tier_count; t++) {
-        /* A map may have it update tensors of layers that others compute. */
-        if (plan->tiers[t].kind != BERTH_TIER_GPU
-            || (plan->tiers[t].layers == 0 && tiers[t].update_bytes == 0))
+        /* Layers may have nothing that is trained; a map may part tensors from theirs. */
+        if (plan->tiers[t].kind != BERTH_TIER_GPU || tiers[t].update_bytes == 0)
             continue;
         tiers[t].scratch = berthi_states_scratch_bytes(BERTHI_STATES_PAGE);
         tiers[t].slots = BERTHI_STATES_SLOTS * berthi_states_slot_bytes(s->pages[t]);

@@ -477,6 +477,36 @@ test_states_of_8_bits_are_small(void)
     berth_context_destroy(context);
 }
 
+/* Nothing is taken of a device that has no parameters, as plans for training say. */
+static void
+test_devices_without_parameters(void)
+{
+    static const trained_parameter one = { 5000, BERTH_BF16, BERTH_BF16, 0, 0 };
+    const berth_optimizer_group g = group_at(BERTH_STATES_DEVICE);
+    berth_optimizer_options options = options_of();
+    berth_optimizer_memory memory;
+    berth_context *context;
+    trained t;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    if (trained_open(&t, context, &(trained_options){ .devices = SIM "*2",
+                                                      .groups = &g,
+                                                      .group_count = 1,
+                                                      .parameters = &one,
+                                                      .count = 1,
+                                                      .optimizer = &options })) {
+        CHECK_EQ(berth_optimizer_get_memory(t.optimizer, 0, &memory), BERTH_OK);
+        CHECK_GT(memory.scratch, 0);
+        CHECK_EQ(berth_optimizer_get_memory(t.optimizer, 1, &memory), BERTH_OK);
+        CHECK_EQ(memory.scratch, 0);
+        CHECK_EQ(booked(context, "sim:1", BERTH_MEMORY_ALL), 0);
+        trained_step(&t, ALL, true);
+        trained_check(&t);
+    }
+    trained_close(&t);
+    berth_context_destroy(context);
+}
+
 /* ------------------------------------------------------------------------- making room */
 
 /* A device that is full: what is asked for is given back, and the run goes on. */
@@ -1208,6 +1238,7 @@ main(int argc, char **argv)
     T_RUN(test_pins_are_for_all);
     T_RUN(test_pins_go_with_states);
     T_RUN(test_states_of_8_bits_are_small);
+    T_RUN(test_devices_without_parameters);
     T_RUN(test_room_is_made_under_way);
     T_RUN(test_room_is_made_by_bytes);
     T_RUN(test_room_is_made_on_the_disk);

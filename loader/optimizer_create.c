@@ -68,7 +68,8 @@ berth_optimizer_get_memory(const berth_optimizer *optimizer, uint32_t device,
                            berth_optimizer_memory *out)
 {
     memset(out, 0, sizeof *out);
-    if (device != BERTH_NO_INDEX && device >= optimizer->device_count)
+    if (optimizer == NULL
+        || (device != BERTH_NO_INDEX && device >= optimizer->device_count))
         return BERTH_EINVAL;
     add_parameters(optimizer, device, out);
     for (uint32_t i = 0; i < optimizer->device_count; i++) {

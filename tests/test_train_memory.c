@@ -166,6 +166,7 @@ check_books(const char *machine, const char *tier, int32_t place)
         CHECK_EQ(berth_optimizer_get_memory(t.optimizer, BERTH_NO_INDEX, &taken), BERTH_OK);
         CHECK_MEM(&taken, &planned, sizeof taken);
         CHECK_EQ(berth_optimizer_get_memory(t.optimizer, 1, &taken), BERTH_EINVAL);
+        CHECK_EQ(berth_optimizer_get_memory(NULL, 0, &taken), BERTH_EINVAL);
         CHECK_EQ(planned.elements, 170501);
         CHECK_EQ(planned.elements_8bit, 170001);
         CHECK_EQ(planned.gradients, 170501 * 4);

@@ -50,4 +50,13 @@
 #include "kernels/simt_lanes.h"
 #endif
 
+/* Lanes that a processor holds, each with 64 registers; the oldest holds no more. */
+#define SIMT_RESIDENT 1024
+/* So many each have 128. */
+#define SIMT_RESIDENT_WIDE 512
+#define SIMT_KERNEL_OF(name, threads, resident, type, call)                           \
+    SIMT_KERNEL_AHEAD(name, threads, resident, type, simt_wait_for_earlier(); call)
+#define SIMT_KERNEL(name, threads, type, call)                                        \
+    SIMT_KERNEL_OF(name, threads, SIMT_RESIDENT, type, call)
+
 #endif

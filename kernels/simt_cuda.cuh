@@ -12,10 +12,6 @@
 #include "kernels/simt_types.h"
 
 #define SIMT_INLINE static __device__ __forceinline__
-/* Lanes that a processor holds, each with 64 registers; the oldest holds no more. */
-#define SIMT_RESIDENT 1024
-/* So many each have 128. */
-#define SIMT_RESIDENT_WIDE 512
 /* As many as a processor holds at all; most hold 2048. */
 #if __CUDA_ARCH__ == 750
 #define SIMT_RESIDENT_MOST 1024
@@ -36,10 +32,6 @@
                                                                                       \
         call;                                                                         \
     }
-#define SIMT_KERNEL_OF(name, threads, resident, type, call)                           \
-    SIMT_KERNEL_AHEAD(name, threads, resident, type, simt_wait_for_earlier(); call)
-#define SIMT_KERNEL(name, threads, type, call)                                        \
-    SIMT_KERNEL_OF(name, threads, SIMT_RESIDENT, type, call)
 #define SIMT_SHARED(type, name, count)                                                \
     __shared__ __align__(16) type name##_memory[count];                               \
     type *const name = name##_memory

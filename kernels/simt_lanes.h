@@ -16,8 +16,6 @@
 #define SIMT_UNROLL
 #define SIMT_NO_UNROLL
 #define SIMT_UNROLL_BY(turns)
-#define SIMT_RESIDENT 1024
-#define SIMT_RESIDENT_WIDE 512
 #define SIMT_RESIDENT_MOST 2048
 #define SIMT_KERNEL_AHEAD(name, threads, resident, type, call)                           \
     static inline void name(const void *argument)                                     \
@@ -26,10 +24,6 @@
                                                                                       \
         call;                                                                         \
     }
-#define SIMT_KERNEL_OF(name, threads, resident, type, call)                           \
-    SIMT_KERNEL_AHEAD(name, threads, resident, type, simt_wait_for_earlier(); call)
-#define SIMT_KERNEL(name, threads, type, call)                                        \
-    SIMT_KERNEL_OF(name, threads, SIMT_RESIDENT, type, call)
 #define SIMT_SHARED(type, name, count)                                                \
     type *const name = (type *)berthi_simt_shared(sizeof(type) * (count))
 #define SIMT_ROOM(name, bytes) uint8_t *const name = (uint8_t *)berthi_simt_room(bytes)

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/text.h"
+
 #define PATH_CAPACITY 4096
 /* "." before the name; behind it ".berth-", pid, "-", 8 digits, ".tmp", NUL. */
 #define TEMPORARY_EXTRA 40
@@ -68,12 +70,6 @@ berthi_temporary_fail_write(const berthi_target *target, int system_error, uint6
 /* ------------------------------------------------------------------- folders */
 
 static bool
-is_word(const char *text, size_t length, const char *word)
-{
-    return length == strlen(word) && memcmp(text, word, length) == 0;
-}
-
-static bool
 is_repository(const char *name)
 {
     return strncmp(name, "models--", 8) == 0 || strncmp(name, "datasets--", 10) == 0
@@ -92,7 +88,7 @@ is_in_hub_cache(const char *path)
         const size_t length = strcspn(path, "/");
 
         for (size_t i = 0; is_inside && i < sizeof parts / sizeof parts[0]; i++)
-            if (is_word(path, length, parts[i]))
+            if (berthi_text_is((berthi_text){ path, length }, parts[i]))
                 return true;
         is_inside = is_inside || is_repository(path);
         path += length;
@@ -202,7 +198,8 @@ berthi_temporary_is_name(const char *name, const char *final_name)
         end--;
     if (end < 2 + mark || memcmp(name + end - mark, TEMPORARY_MARK, mark) != 0)
         return false;
-    return final_name == NULL || is_word(name + 1, end - mark - 1, final_name);
+    return final_name == NULL
+           || berthi_text_is((berthi_text){ name + 1, end - mark - 1 }, final_name);
 }
 
 /* ---------------------------------------------------------- what the dead left */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "kernels/number.h"
+#include "kernels/text.h"
 #include "placement/estimate_lines.h"
 #include "placement/train_lines.h"
 #include "quant/stored.h"
@@ -11,20 +12,14 @@
 
 /* Takes the next name of "a,b,c"; false at the end. */
 static bool
-has_name(const char **targets, const char **name, size_t *length)
+has_name(const char **targets, berthi_text *name)
 {
     if (**targets == '\0')
         return false;
-    *name = *targets;
-    *length = strcspn(*targets, ",");
-    *targets += *length + ((*targets)[*length] == ',');
+    *name = (berthi_text){ *targets, strcspn(*targets, ",") };
+    *targets += name->length;
+    *targets += **targets == ',';
     return true;
-}
-
-static bool
-is_called(const berthi_weight *weight, const char *name, size_t length)
-{
-    return strlen(weight->module) == length && memcmp(weight->module, name, length) == 0;
 }
 
 static bool
@@ -37,15 +32,14 @@ is_linear(const berthi_weight *weight)
 static bool
 is_adapted(const berthi_weight *weight, const char *targets)
 {
-    const char *name;
-    size_t length;
+    berthi_text name;
 
     if (!is_linear(weight))
         return false;
     if (strcmp(targets, BERTHI_ALL_LINEAR) == 0)
         return weight->role == BERTHI_WEIGHT_LINEAR;
-    while (has_name(&targets, &name, &length))
-        if (is_called(weight, name, length))
+    while (has_name(&targets, &name))
+        if (berthi_text_is(name, weight->module))
             return true;
     return false;
 }
@@ -62,20 +56,19 @@ berthi_train_check_targets(const berthi_estimate_model *model,
 {
     const char *targets = options->targets;
     char text[BERTH_NAME_CAPACITY];
-    const char *name;
-    size_t length;
+    berthi_text name;
 
     if (strcmp(targets, BERTHI_ALL_LINEAR) == 0)
         return BERTH_OK;
-    while (has_name(&targets, &name, &length)) {
+    while (has_name(&targets, &name)) {
         bool is_found = false;
 
         for (uint32_t i = 0; i < model->weight_count && !is_found; i++)
             is_found = is_linear(&model->weights[i])
-                       && is_called(&model->weights[i], name, length);
+                       && berthi_text_is(name, model->weights[i].module);
         if (is_found)
             continue;
-        berth_text_escape(name, length, text, sizeof text);
+        berth_text_escape(name.bytes, (size_t)name.length, text, sizeof text);
         return berthi_fail(error, BERTH_REASON_ARGUMENT, NULL,
                            "no linear layer of the model is called \"%s\"", text);
     }

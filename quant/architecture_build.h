@@ -204,6 +204,9 @@ void berthi_build_add_buffers(berthi_build *build, berthi_module *module,
 /* --------------------------------------------------------- architecture_tree.c */
 
 void berthi_build_tree(berthi_build *build);
+/* The child's node among these: an object, or its name alone; NULL: not among them. */
+const berthi_json_value *berthi_build_find_node(const berthi_json_value *nodes,
+                                                berthi_text name);
 
 /* -------------------------------------------------------- architecture_guess.c */
 

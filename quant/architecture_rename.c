@@ -250,22 +250,13 @@ write_renamed(const build_renaming *r, berthi_text name, uint64_t matched, char 
 
 /* Among these nodes the one that is called like the name's first component, or NULL. */
 static const berthi_json_value *
-find_node(const berthi_json_value *nodes, berthi_text name)
+find_first(const berthi_json_value *nodes, berthi_text name)
 {
-    uint64_t length = 0;
+    berthi_text first = { name.bytes, 0 };
 
-    while (length < name.length && name.bytes[length] != '.')
-        length++;
-    for (const berthi_json_value *at = berthi_json_first(nodes); at != NULL;
-         at = berthi_json_next(at)) {
-        const char *word;
-
-        if ((berthi_json_can_read_string(at, &word)
-             || berthi_json_can_read_string(berthi_json_get(at, "n"), &word))
-            && strlen(word) == length && memcmp(word, name.bytes, (size_t)length) == 0)
-            return at;
-    }
-    return NULL;
+    while (first.length < name.length && name.bytes[first.length] != '.')
+        first.length++;
+    return berthi_build_find_node(nodes, first);
 }
 
 /*
@@ -278,7 +269,7 @@ is_in_tree(const berthi_build *build, berthi_text name)
     const berthi_json_value *nodes = berthi_build_member(build, "tree");
 
     while (nodes != NULL) {
-        const berthi_json_value *const node = find_node(nodes, name);
+        const berthi_json_value *const node = find_first(nodes, name);
         const char *const dot = memchr(name.bytes, '.', (size_t)name.length);
 
         if (dot == NULL) /* a tensor of its own */
@@ -354,7 +345,7 @@ rename_whole(berthi_build *build, const build_renamings *table, berthi_text name
 static bool
 is_top(const berthi_json_value *tree, berthi_text name)
 {
-    return find_node(tree, name) != NULL;
+    return find_first(tree, name) != NULL;
 }
 
 static berthi_text

@@ -384,11 +384,10 @@ holds(const berthi_json_value *list, berthi_text word)
     return false;
 }
 
-/* The child's node in the tree: an object, or its name alone; NULL: not in it. */
-static const berthi_json_value *
-find_node(const berthi_json_value *tree, berthi_text name)
+const berthi_json_value *
+berthi_build_find_node(const berthi_json_value *nodes, berthi_text name)
 {
-    for (const berthi_json_value *at = berthi_json_first(tree); at != NULL;
+    for (const berthi_json_value *at = berthi_json_first(nodes); at != NULL;
          at = berthi_json_next(at)) {
         const char *text;
 
@@ -442,7 +441,7 @@ build_child(berthi_build *build, const berthi_json_value *tree,
             const berthi_json_value *optional, place at)
 {
     const berthi_text path = berthi_build_join(build, build_path(at.parent), at.name);
-    const berthi_json_value *const known = find_node(tree, at.name);
+    const berthi_json_value *const known = berthi_build_find_node(tree, at.name);
     const int flag = read_flag(build, optional, at.name);
 
     if (build->status != BERTH_OK || (flag == 0 && !berthi_build_has_below(build, path)))

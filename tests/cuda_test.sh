@@ -25,25 +25,38 @@ kernels()
     done
 }
 
-# As nvcc is asked: what is compiled once more has longer kernels, the one in STAND_IN/long more so.
+# As nvcc is asked: an object, and the code of every architecture beside it. What is compiled once
+# more has longer kernels, the one in STAND_IN/long more so.
 cat >"$scratch/nvcc" <<'SCRIPT'
 #!/bin/sh
-longer=0
+longer=0 architectures=
 case $* in *-DENCODE_TILES=*) longer=16 ;; esac
-while [ "$1" != -o ]; do shift; done
+while [ $# -gt 0 ]; do
+    case $1 in
+    arch=*) architectures="$architectures ${1##*=}" ;;
+    --keep-dir) kept=$2 ;;
+    -o) object=$2 ;;
+    esac
+    shift
+done
 while read -r name; do
-    echo "ptxas info    : Compiling entry function 'berthi_$name' for 'sm_90'" >&2
-    cat "$STAND_IN/said" >&2
     bytes=$((16 * (64 + longer)))
     [ "$name" != "$(cat "$STAND_IN/long")" ] || bytes=$((bytes + 64 * 16 * longer))
     echo ".section .text.berthi_$name,\"ax\",%progbits"
     echo ".zero $bytes"
 done <"$STAND_IN/kernels" >"$STAND_IN/code.s"
-${CC:-cc} -c -o "$2" "$STAND_IN/code.s"
+for architecture in $architectures; do
+    while read -r name; do
+        echo "ptxas info    : Compiling entry function 'berthi_$name' for '$architecture'" >&2
+        cat "$STAND_IN/said.$architecture" >&2 2>/dev/null || cat "$STAND_IN/said" >&2
+    done <"$STAND_IN/kernels"
+    cubin=$kept/kernels.compute_${architecture#sm_}.cubin
+    ${CC:-cc} -c -o "$cubin" "$STAND_IN/code.s" && cp "$cubin" "$object" || exit 1
+done
 SCRIPT
 chmod +x "$scratch/nvcc"
 
-# say STACK STORES REGISTERS: of every kernel
+# say STACK STORES REGISTERS: of every kernel, for architectures of which nothing else is said
 say()
 {
     echo "    $1 bytes stack frame, $2 bytes spill stores, 0 bytes spill loads"
@@ -54,6 +67,10 @@ say()
 ends_with()
 {
     rm -rf "$scratch/out" # what is compiled already is not compiled again
+    ends_again_with "$@"
+}
+ends_again_with()
+{
     NVCC=$scratch/nvcc ARCHS="$2" tests/cuda.sh "$scratch/out" >"$scratch/printed" 2>&1
     status=$?
     cat "$scratch/printed"
@@ -67,7 +84,7 @@ kernels >"$scratch/kernels"
 : >"$scratch/long"
 say 0 0 32 >"$scratch/said"
 check "sound kernels" ends_with 0 sm_90 <<'LINES'
-t: 3 passed, 0 failed, 0 skipped
+t: 4 passed, 0 failed, 0 skipped
 LINES
 
 say 40 0 32 >"$scratch/said"
@@ -86,6 +103,25 @@ berthi_decode_4bit_bf16: ptxas info    : Used 65 registers, 400 bytes cmem[0]
 LINES
 
 say 0 0 32 >"$scratch/said"
+say 0 0 65 >"$scratch/said.sm_90"
+check "one architecture of three" ends_with 1 "sm_75 sm_90 sm_120" <<'LINES'
+sm_90: FAILED
+berthi_decode_4bit_bf16: ptxas info    : Used 65 registers, 400 bytes cmem[0]
+t: 5 passed, 1 failed, 0 skipped
+LINES
+
+rm "$scratch/said.sm_90"
+check "what takes its time" ends_with 0 "sm_75 sm_90" </dev/null
+echo 360.5 >"$scratch/out/kernels.seconds"
+check "what has taken too long" ends_again_with 1 "sm_75 sm_90" <<'LINES'
+the time it takes: FAILED
+seconds of a processor, of 360
+LINES
+
+check "what is not compiled yet" ends_again_with 0 "sm_75 sm_90 sm_100" <<'LINES'
+t: 6 passed, 0 failed, 0 skipped
+LINES
+
 kernels | grep -v '^together_64_f16_double$\|^ring16_' >"$scratch/kernels"
 echo decode_4bit_bf16_double >"$scratch/long"
 check "kernels that are too long, or not there" ends_with 1 sm_90 <<'LINES'

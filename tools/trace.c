@@ -43,6 +43,10 @@ trace_begin(trace *t, const cli_command *command, const char *chrome, const char
         status = save_begin(&t->events, command, events, may_overwrite);
         t->has_events = status == BERTH_OK;
     }
+    if (t->has_chrome && status != BERTH_OK) { /* nothing happens that it could be of */
+        (void)save_end(&t->chrome, status);
+        t->has_chrome = false;
+    }
     if (t->has_chrome)
         output_text(&t->chrome.out, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n");
     return status;

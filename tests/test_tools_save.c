@@ -4,12 +4,15 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/fixture.h"
 #include "tests/t.h"
+#include "tools/interrupt.h"
 #include "tools/number.h"
 #include "tools/save.h"
 
@@ -112,6 +115,36 @@ test_meets_another(void)
     fixture_text(path, "theirs");
     CHECK_EQ(save_end(&v, BERTH_OK), BERTH_EINVAL);
     check_text(path, "theirs");
+    CHECK_EQ(count_files(folder), 1);
+}
+
+/* One that ends the process takes with it what is not complete, and nothing else. */
+static void
+test_signal(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const other = fixture_format("%s/other.json", folder);
+    const char *const path = fixture_format("%s/plan.json", folder);
+    const pid_t child = fork();
+    int status = 0;
+    save done;
+    save v;
+
+    if (child == 0) {
+        signal(SIGTERM, SIG_DFL);
+        interrupt_init();
+        if (save_begin(&done, &command, other, false) != BERTH_OK
+            || save_begin(&v, &command, path, false) != BERTH_OK
+            || save_end(&done, BERTH_OK) != BERTH_OK)
+            _exit(1);
+        output_text(&v.out, "half");
+        output_flush(&v.out);
+        raise(SIGTERM);
+        _exit(2);
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    CHECK_EQ(WEXITSTATUS(status), 130);
+    CHECK_EQ(access(other, F_OK), 0);
     CHECK_EQ(count_files(folder), 1);
 }
 
@@ -282,6 +315,7 @@ main(int argc, char **argv)
     T_RUN(test_keeps);
     T_RUN(test_weights);
     T_RUN(test_meets_another);
+    T_RUN(test_signal);
     T_RUN(test_places);
     T_RUN(test_standard_output);
     T_RUN(test_same);

@@ -11,18 +11,30 @@
 
 #include "loader/berth.h"
 
+#define REMOVED_MAX 4
+
 /* Asked on threads of the job too: lock-free, so that a handler may set them. */
 static atomic_int is_job_running;
 static atomic_int was_signalled;
-_Static_assert(ATOMIC_INT_LOCK_FREE == 2, "a handler must not meet a lock");
+static const char *_Atomic removed[REMOVED_MAX]; /* NULL: free */
+_Static_assert(ATOMIC_INT_LOCK_FREE == 2 && ATOMIC_POINTER_LOCK_FREE == 2,
+               "a handler must not meet a lock");
 
 static void
 on_signal(int number)
 {
     (void)number;
-    if (!atomic_load(&is_job_running))
-        _exit(-BERTH_ECANCELLED);
-    atomic_store(&was_signalled, true);
+    if (atomic_load(&is_job_running)) {
+        atomic_store(&was_signalled, true);
+        return;
+    }
+    for (size_t i = 0; i < REMOVED_MAX; i++) {
+        const char *const path = atomic_load(&removed[i]);
+
+        if (path != NULL)
+            unlink(path);
+    }
+    _exit(-BERTH_ECANCELLED);
 }
 
 void
@@ -57,4 +69,29 @@ bool
 interrupt_is_wanted(void)
 {
     return atomic_load(&was_signalled) != 0;
+}
+
+/* Puts `to` where `from` was, if that is anywhere. */
+static void
+replace(const char *from, const char *to)
+{
+    for (size_t i = 0; i < REMOVED_MAX; i++) {
+        const char *found = from;
+
+        if (atomic_compare_exchange_strong(&removed[i], &found, to))
+            return;
+    }
+}
+
+void
+interrupt_remove(const char *path)
+{
+    replace(NULL, path);
+}
+
+void
+interrupt_forget(const char *path)
+{
+    if (path != NULL)
+        replace(path, NULL);
 }

@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tools/interrupt.h"
+
 #define SHOWN_CAPACITY 256
 
 static berth_status
@@ -55,6 +57,15 @@ fail_exists(const save *v)
                        "another name or pass --force", shown);
 }
 
+/* What is left of the temporary name, where there is one. */
+static void
+forget_temporary(save *v)
+{
+    interrupt_forget(v->temporary);
+    free(v->temporary);
+    v->temporary = NULL;
+}
+
 /* `.NAME.berth-PID.tmp` beside it; NULL when memory is out. */
 static char *
 temporary_name(const char *path)
@@ -81,8 +92,7 @@ begin_output(save *v, const char *path, int flags)
         output_init(&v->out, fd);
         return BERTH_OK;
     }
-    free(v->temporary);
-    v->temporary = NULL;
+    forget_temporary(v);
     v->is_in_place = false;
     return fail(v, system_error);
 }
@@ -156,6 +166,7 @@ save_begin(save *v, const cli_command *command, const char *path, bool may_overw
     v->temporary = temporary_name(path);
     if (v->temporary == NULL)
         return cli_failure(command, BERTH_ENOMEM, "out of memory");
+    interrupt_remove(v->temporary);
     return begin_output(v, v->temporary, O_CREAT | O_TRUNC);
 }
 
@@ -188,8 +199,7 @@ save_end(save *v, berth_status status)
         system_error = put_in_place(v);
     if ((system_error != 0 || status != BERTH_OK) && !v->is_in_place)
         unlink(v->temporary);
-    free(v->temporary);
-    v->temporary = NULL;
+    forget_temporary(v);
     if (status != BERTH_OK || system_error == 0)
         return status;
     return system_error == EEXIST ? fail_exists(v) : fail(v, system_error);

@@ -209,20 +209,19 @@ show(estimate_call *r)
 {
     estimation e = { .shape = r->shape, .estimate = r->estimate, .options = &r->options };
     berth_status status;
-    berth_status saved;
 
     berth_shape_get(r->shape, &e.model);
     berth_estimate_get(r->estimate, &e.summary);
     name_types(r, &e);
+    status = write_svg(r, &e); /* before anything says that all is well */
+    if (status != BERTH_OK)
+        return status;
     status = e.summary.has_budget && !e.summary.can_fit ? BERTH_ENOFIT : BERTH_OK;
     if (r->a->wants_json)
         estimate_write_json(r->s, &e, status);
     else if (!input_is_standard(r->a->svg)) /* which takes nothing else */
         estimate_print(r->s, &e);
     output_flush(&r->s->out);
-    saved = write_svg(r, &e);
-    if (saved != BERTH_OK)
-        return saved;
     if (status != BERTH_OK)
         cli_failure(r->s->call->command, status,
                     "it does not fit, and nothing that is known here helps; give more "

@@ -839,6 +839,23 @@ test_difference_of_devices(void)
     check_golden("diff-60.txt");
 }
 
+/* A tier without memory, on which nothing is, has no scale: a bar without parts. */
+static void
+test_difference_of_nothing(void)
+{
+    draw_map maps[2] = { { 0 }, { 0 } };
+
+    for (int i = 0; i < 2; i++) {
+        drawn_tier(&maps[i], "cuda:0", 0);
+        drawn_tier(&maps[i], "cpu", 1000);
+        add_layer(&maps[i], "x.0", 1, 1, 500);
+        drawn_finish(&maps[i]);
+    }
+    draw_difference(&maps[0], &maps[1], 60);
+    CHECK_CONTAINS(printed_take(&out), "\ncuda:0  0 B of weights, before 0 B\nbefore \n"
+                                       "after  \n\ncpu  ");
+}
+
 static void
 test_difference_of_one(void)
 {
@@ -1153,6 +1170,7 @@ main(int argc, char **argv)
     T_RUN(test_difference);
     T_RUN(test_difference_in_shares);
     T_RUN(test_difference_of_devices);
+    T_RUN(test_difference_of_nothing);
     T_RUN(test_difference_of_one);
     T_RUN(test_svg);
     T_RUN(test_legends);

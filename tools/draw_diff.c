@@ -289,14 +289,15 @@ static bool
 print_side(const comparison *c, const draw_map *map, const draw_tier *tier,
            const char *label, uint64_t longest, size_t columns)
 {
-    size_t width;
+    size_t width = 0;
 
     output_format(c->out, "%-*s", (int)strlen(LABEL), label);
     if (tier == NULL) {
         output_text(c->out, "none\n");
         return true;
     }
-    width = (size_t)((double)tier->drawn / (double)longest * (double)columns + 0.5);
+    if (longest > 0) /* or there is nothing on either side */
+        width = (size_t)((double)tier->drawn / (double)longest * (double)columns + 0.5);
     if (width < 2)
         width = 2;
     if (!draw_map_bar(c->out, c->s, map, tier, width))

@@ -169,6 +169,23 @@ test_text_cut(void)
     CHECK_LE(text_width(text), 6);
 }
 
+/* Of characters of one byte to four, cut off anywhere. */
+static void
+test_text_whole(void)
+{
+    static const char whole[] = "a\xC3\xA9\xE6\xBC\xA2\xF0\x9F\x98\x80";
+    static const size_t ends[] = { 0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10 };
+
+    for (size_t length = 0; length < sizeof whole; length++) {
+        char text[sizeof whole];
+
+        memcpy(text, whole, length);
+        text[length] = '\0';
+        CHECK_EQ(strlen(text_whole(text)), ends[length]);
+        CHECK_EQ(memcmp(text, whole, ends[length]), 0);
+    }
+}
+
 static void
 test_text_numbers(void)
 {
@@ -759,6 +776,7 @@ main(int argc, char **argv)
     T_RUN(test_output_name_is_never_cut);
     T_RUN(test_output_csv);
     T_RUN(test_text_cut);
+    T_RUN(test_text_whole);
     T_RUN(test_text_numbers);
     T_RUN(test_json_strings);
     T_RUN(test_json_document);

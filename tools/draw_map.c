@@ -265,5 +265,5 @@ draw_run_text(const draw_map *map, uint32_t first, uint32_t count,
                  number + count - 1, name + begin + length);
     else
         snprintf(text, DRAW_TEXT_CAPACITY, "%s", name);
-    return text;
+    return text_whole(text);
 }

@@ -66,11 +66,11 @@ markup_cell_text(const draw_map *map, const draw_cell *cell, char text[DRAW_TEXT
     if (cell->layer == BERTH_NO_INDEX)
         snprintf(text, DRAW_TEXT_CAPACITY, "%s", draw_kind_name(cell->kind));
     else if (cell->layer_count > 1)
-        snprintf(text, DRAW_TEXT_CAPACITY, "%u layers from %.400s on", cell->layer_count,
+        snprintf(text, DRAW_TEXT_CAPACITY, "%u layers from %s on", cell->layer_count,
                  map->layers[cell->layer].name);
     else
         snprintf(text, DRAW_TEXT_CAPACITY, "%s", map->layers[cell->layer].name);
-    return text;
+    return text_whole(text);
 }
 
 /* ------------------------------------------------------------------- legends */

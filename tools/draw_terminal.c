@@ -352,7 +352,7 @@ print_reason(output *out, const screen *s, const draw_map *map, const run *r,
         snprintf(text, sizeof text, "%s%s%s", r->count > 1 ? map->layers[r->told].name : "",
                  r->count > 1 ? ": " : "", map->layers[r->told].reason);
     output_text(out, colour_begin(s, COLOUR_DIM));
-    print_wrapped(out, text, REASON_INDENT, columns);
+    print_wrapped(out, text_whole(text), REASON_INDENT, columns);
     output_text(out, colour_end(s, COLOUR_DIM));
 }
 

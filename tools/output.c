@@ -273,6 +273,23 @@ text_cut(char *text, size_t width, bool has_unicode)
 }
 
 char *
+text_whole(char *text)
+{
+    const size_t length = strlen(text);
+    size_t begin = length;
+    unsigned char first;
+
+    while (begin > 0 && is_continuation(text[begin - 1]))
+        begin--;
+    if (begin == 0)
+        return text;
+    first = (unsigned char)text[--begin];
+    if (length - begin < (first < 0x80 ? 1u : first < 0xE0 ? 2u : first < 0xF0 ? 3u : 4u))
+        text[begin] = '\0';
+    return text;
+}
+
+char *
 text_escaped(const char *bytes, size_t length)
 {
     const size_t capacity = berth_text_escape(bytes, length, NULL, 0) + 1;

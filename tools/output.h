@@ -49,6 +49,8 @@ size_t text_width(const char *text);
  * both ends of a tensor's name matter.
  */
 void text_cut(char *text, size_t width, bool has_unicode);
+/* Leaves away the character at the end of which snprintf() had no room for all. Returns `text`. */
+char *text_whole(char *text);
 /* Escaped copy, to be freed; NULL when memory is out. */
 char *text_escaped(const char *bytes, size_t length);
 /* "s", or nothing behind "1 tensor". */

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/output.h"
+
 /* A layer's name up to the number at its end; false: there is none. */
 static bool
 has_number(const char *name, size_t *out_length, uint32_t *out_number)
@@ -43,6 +45,7 @@ take_layer(const berth_plan *plan, uint32_t number, plan_fold *out)
 
     berth_plan_get_layer(plan, number, &l);
     snprintf(out->name, sizeof out->name, "%s", l.name);
+    text_whole(out->name);
     out->first = number;
     out->count = 1;
     out->home = l.home;

@@ -61,6 +61,9 @@ typedef struct berthi_bench_side {
     uint64_t alone_ns;
 } berthi_bench_side;
 
+/* Sides whose copies hang: bench_side.c. */
+typedef struct berthi_bench_left berthi_bench_left;
+
 typedef struct berthi_bench {
     berth_context *context;
     berth_bench_options options; /* defaults filled in */
@@ -83,6 +86,7 @@ typedef struct berthi_bench {
     uint64_t half;
     _Atomic uint64_t sink; /* keeps what is read from being left out */
     berthi_bench_side side;
+    berthi_bench_left *left; /* NULL: none */
 } berthi_bench;
 
 /* ------------------------------------------------------------------------- bench.c */
@@ -130,8 +134,13 @@ berth_status berthi_bench_update(berthi_bench *b, berth_bench_line *line,
  */
 berth_status berthi_bench_open_side(berthi_bench *b, uint32_t number, uint64_t limit,
                                     berthi_bench_side *side, berth_error *error);
-/* One that is not open is allowed. */
+/*
+ * One that is not open is allowed. Waits for copies that are under way, for wait_ms and five
+ * seconds at most: what hangs then is kept in `left`.
+ */
 void berthi_bench_close_side(berthi_bench *b, berthi_bench_side *side);
+/* Leaves all that is in `left` to the context, and the memory, which such copies use. */
+void berthi_bench_leave(berthi_bench *b);
 /* Asks its stream for a copy of the line's kind, of at most `piece` bytes. */
 berth_status berthi_bench_ask_copy(berthi_bench *b, const berthi_bench_side *side,
                                    const berth_bench_line *line, uint64_t bytes,

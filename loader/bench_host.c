@@ -48,6 +48,7 @@ berthi_bench_open_memory(berthi_bench *b, berth_error *error)
 void
 berthi_bench_close_memory(berthi_bench *b)
 {
+    berthi_bench_leave(b);
     berthi_memory_free_aligned(b->context, BERTHI_PURPOSE_RING, b->memory, 2 * b->half,
                                berthi_sys_page_bytes());
     b->memory = NULL;

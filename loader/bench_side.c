@@ -6,29 +6,120 @@
 
 #include "kernels/sys.h"
 #include "loader/bench.h"
+#include "loader/stranded.h"
 
 #define PIECE_MIN (UINT64_C(64) << 10)
 #define GRANULE   (UINT64_C(2) << 20)
 #define LOOK_NS   UINT64_C(20000000) /* between looks for a cancel */
 
-void
-berthi_bench_close_side(berthi_bench *b, berthi_bench_side *side)
+/* ------------------------------------------------------------------------- closing */
+
+/* A side that hangs. The first of them has what they share. */
+struct berthi_bench_left {
+    berthi_kept kept; /* first: what the context has is this */
+    berthi_bench_left *next;
+    berthi_bench_side side;
+    berthi_stream_end end;
+    berth_context *context;
+    uint8_t *memory; /* of the host */
+    uint64_t bytes;
+};
+
+/* `memory`: of the host, of which some is pinned. */
+static void
+give_back(const berthi_bench_side *side, uint8_t *memory)
 {
     berthi_device *const device = side->device;
 
-    if (device == NULL)
-        return;
     /* Waits for copies that are under way. */
     if (side->stream != NULL)
         device->table->stream_destroy(device, side->stream);
     if (side->event != NULL)
         device->table->event_destroy(device, side->event);
     if (side->is_pinned)
-        device->table->unpin(device, b->memory, side->piece);
+        device->table->unpin(device, memory, side->piece);
     if (side->memory != NULL)
         device->table->free(device, side->memory, 2 * side->piece);
+}
+
+/* Has something hung already, nobody waits once more. */
+static uint64_t
+find_deadline(const berthi_bench *b)
+{
+    const uint64_t wait_ns =
+        berthi_min_u64(berthi_wait_ns(b->options.wait_ms), BERTHI_HUNG_NS);
+
+    return berthi_sys_now_ns() + (b->left == NULL ? wait_ns : 0);
+}
+
+/* False: it is over, or there is no memory to keep it, and it is waited for. */
+static bool
+is_left(berthi_bench *b, const berthi_bench_side *side)
+{
+    berthi_stream_end end = { .device = side->device,
+                              .stream = side->stream,
+                              .event = side->event };
+    berthi_bench_left *left;
+
+    if (side->stream == NULL || side->event == NULL
+        || !berthi_stream_hangs(&end, find_deadline(b)))
+        return false;
+    left = berthi_memory_zalloc(b->context, BERTHI_PURPOSE_OBJECT, sizeof *left);
+    if (left == NULL)
+        return false;
+    left->next = b->left;
+    left->side = *side;
+    left->end = end;
+    b->left = left;
+    return true;
+}
+
+void
+berthi_bench_close_side(berthi_bench *b, berthi_bench_side *side)
+{
+    if (side->device != NULL && !is_left(b, side))
+        give_back(side, b->memory);
     memset(side, 0, sizeof *side);
 }
+
+static bool
+try_end(berthi_kept *kept)
+{
+    berthi_bench_left *const first = (berthi_bench_left *)kept;
+    berth_context *const context = first->context;
+    uint8_t *const memory = first->memory;
+    const uint64_t bytes = first->bytes;
+
+    for (berthi_bench_left *left = first; left != NULL; left = left->next)
+        if (!berthi_stream_is_over(&left->end))
+            return false;
+    for (berthi_bench_left *left = first, *next; left != NULL; left = next) {
+        next = left->next;
+        give_back(&left->side, memory);
+        berthi_memory_free(context, BERTHI_PURPOSE_OBJECT, left, sizeof *left);
+    }
+    berthi_memory_free_aligned(context, BERTHI_PURPOSE_RING, memory, bytes,
+                               berthi_sys_page_bytes());
+    return true;
+}
+
+void
+berthi_bench_leave(berthi_bench *b)
+{
+    berthi_bench_left *const first = b->left;
+
+    if (first == NULL)
+        return;
+    first->kept.try_end = try_end;
+    first->context = b->context;
+    first->memory = b->memory;
+    first->bytes = 2 * b->half;
+    b->left = NULL;
+    b->memory = NULL;
+    berthi_context_keep(b->context, &first->kept);
+}
+
+/* ------------------------------------------------------------------------- opening */
 
 /* Bytes of the largest copy; two of them and more are left free on the device. */
 static uint64_t

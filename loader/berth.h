@@ -3029,6 +3029,10 @@ berth_bench_options_init(berth_bench_options *options)
  * other, up to half of memory_bytes. What `options` point to must outlive the job.
  * Cached bytes of the files that are read are dropped from the page cache.
  *
+ * Copies that do not end for `wait_ms` are BERTH_EIO; all that they use stays allocated until
+ * they do, which later jobs of the context see, or the devices are closed. What is copied from
+ * memory that is not pinned is waited for without a limit, as by loads.
+ *
  * End it with berth_bench_finish(). Returns BERTH_OK, BERTH_EINVAL (options; an earlier
  * bench of others), BERTH_ENOMEM. The job fails with BERTH_EIO, BERTH_ENOENT (the
  * folder), BERTH_ENODEV, BERTH_ENOMEM.

@@ -12,10 +12,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/sim.h"
 #include "kernels/sys.h"
 #include "placement/link.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"
+#include "tests/hung.h"
 #include "tests/leased.h"
 #include "tests/t.h"
 #include "tests/vacant.h"
@@ -799,6 +801,65 @@ test_hung(void)
     end(&b);
 }
 
+static uint64_t
+bytes_of(const benched *b)
+{
+    berth_memory_summary memory;
+
+    berth_context_memory(b->context, &memory);
+    return memory.current_bytes;
+}
+
+/*
+ * The copy after `before` others never ends, and the bench does in time. What the copy uses is
+ * there until it ends after all, or the devices are closed.
+ */
+static void
+check_hung(const char *words, uint64_t before, bool comes_back)
+{
+    benched b;
+    uint64_t own;
+
+    begin(&b, words);
+    own = bytes_of(&b) + HUNG_LISTS;
+    b.options.wait_ms = 50;
+    hung_copy(b.devices, before);
+    CHECK_EQ(measure(&b, &b.bench), BERTH_EIO);
+    CHECK(hung_has(b.devices));
+    CHECK_EQ(b.error.reason, BERTH_REASON_TIMEOUT);
+    (void)berth_context_trim(b.context);
+    CHECK_GE(bytes_of(&b), b.options.memory_bytes);
+    if (comes_back) {
+        const uint64_t end_ns = berthi_sys_now_ns() + HUNG_SLACK_NS;
+
+        berthi_sim_release(berthi_devices_at(b.devices, 0));
+        do {
+            (void)berth_context_trim(b.context);
+        } while (bytes_of(&b) > own && berthi_sys_now_ns() < end_ns);
+        CHECK_LE(bytes_of(&b), own);
+    }
+    end(&b);
+}
+
+/* Copies of memory that is not pinned are waited for by whoever asks for them, without a limit. */
+static void
+test_copies_that_hang(void)
+{
+    static const char shared[] = "sim:64MiB,clock=real,root=1*2";
+    uint64_t copies;
+    benched b;
+
+    for (uint64_t before = 0; before < 2; before++) /* pinned, to the device */
+        for (int comes_back = 0; comes_back < 2; comes_back++)
+            check_hung("sim:64MiB,clock=real", before, comes_back != 0);
+    begin(&b, shared);
+    CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
+    copies = hung_copies(b.devices);
+    end(&b);
+    for (int comes_back = 0; comes_back < 2; comes_back++) /* the last are of all devices */
+        check_hung(shared, copies - 1, comes_back != 0);
+}
+
 /* How long it takes until a bench that has run for so long is gone. */
 static uint64_t
 cancel_after(uint32_t wait_ms)
@@ -862,6 +923,7 @@ main(int argc, char **argv)
     T_RUN(test_faults_of_devices);
     T_RUN(test_lost);
     T_RUN(test_hung);
+    T_RUN(test_copies_that_hang);
     T_RUN(test_cancel);
     T_MAIN_END;
 }

@@ -542,8 +542,8 @@ see_cancelled(berthi_bench *b)
     CHECK_EQ(berthi_bench_device(b, &line, &error), BERTH_ECANCELLED);
     CHECK_EQ(error.reason, BERTH_REASON_CANCELLED);
     berthi_bench_close_device(b);
+    berthi_bench_close_memory(b); /* the context's: the copy uses it */
     berth_devices_close(b->options.devices);
-    berthi_bench_close_memory(b);
 }
 
 static berth_status

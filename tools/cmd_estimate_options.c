@@ -211,7 +211,9 @@ take_sizes(estimate_call *r)
     options->budgets = options->budget_count > 0 ? r->budgets : NULL;
     options->reserve_percent = (uint32_t)percent;
     options->fragmentation_percent = (uint32_t)lost;
-    options->host_bytes = a->host_bytes;
+    /* None: 0 is as much as needed to the library, and one byte holds no layer. */
+    options->host_bytes =
+        a->host_bytes == 0 && cli_is_given(r->s->call, "host-memory") ? 1 : a->host_bytes;
     options->runtime_bytes = a->runtime_bytes;
     options->workspace_bytes = a->workspace_bytes;
     return status;

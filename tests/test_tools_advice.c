@@ -90,6 +90,50 @@ test_limit_that_nobody_sees(void)
     planned_end(&r.model);
 }
 
+/* The words are of the plan that was tried: with another dtype it may not fit. */
+static void
+test_dtype(void)
+{
+    refused r;
+
+    refuse(&r, "cpu=256MiB", BERTH_ENCODING_NATIVE, BERTH_ENOMEM);
+    r.options.dtype = BERTH_F16;
+    load_advise(&r.failure, &r.advice);
+    CHECK_EQ(r.advice.plan_count, 1);
+    CHECK_STR(r.advice.plans[0].options, "--max-memory cpu=256MiB --type nf4 --dtype f16");
+    planned_end(&r.model);
+}
+
+/* Of a file there is what it was asked for, as far as `berth plan` would not do so by itself. */
+static void
+test_file(void)
+{
+    refused r;
+
+    refuse(&r, "cpu=256MiB", BERTH_ENCODING_NATIVE, BERTH_ENOMEM);
+    r.failure.asked = NULL;
+    load_advise(&r.failure, &r.advice);
+    CHECK_EQ(r.advice.plan_count, 1);
+    CHECK_STR(r.advice.plans[0].options, "--max-memory cpu=256MiB --type nf4 --context 0");
+    planned_end(&r.model);
+    berth_plan_options_init(&r.options);
+    r.options.max_memory = "cpu=512MiB";
+    r.options.type = BERTH_ENCODING_NATIVE;
+    r.options.dtype = BERTH_F32;
+    r.options.cache_dtype = BERTH_F16;
+    r.options.context = 64;
+    r.options.batch = 3;
+    planned_begin(&r.model, planned_llama(2, false), &r.options);
+    r.failure.context = r.model.context;
+    r.failure.checkpoint = r.model.checkpoint;
+    r.failure.plan = r.model.plan;
+    load_advise(&r.failure, &r.advice);
+    CHECK_STR(r.advice.plans[0].options,
+              "--max-memory cpu=512MiB --type nf4 --dtype f32 --context 64 --batch 3"
+              " --cache-dtype f16");
+    planned_end(&r.model);
+}
+
 /* What is quantized already is not offered to be. */
 static void
 test_quantized(void)
@@ -215,6 +259,8 @@ main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_limit_that_nobody_sees);
+    T_RUN(test_dtype);
+    T_RUN(test_file);
     T_RUN(test_quantized);
     T_RUN(test_own_devices);
     T_RUN(test_two_devices);

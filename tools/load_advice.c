@@ -11,6 +11,7 @@
 
 #define MIB           (UINT64_C(1) << 20)
 #define LIST_CAPACITY 2048
+#define USUAL_BLOCK   64u
 #define BESIDE_BYTES  (8 * MIB) /* scratch and stacks of a load's threads, its tables */
 
 /* ---------------------------------------------------------------------- what is there */
@@ -155,6 +156,28 @@ keeps_reserve(const berth_plan *plan)
     return kept > 0;
 }
 
+/* A dtype as options have it; NULL: they have no word for it. */
+static const char *
+dtype_word(int32_t dtype)
+{
+    return dtype == BERTH_BF16  ? "bf16"
+           : dtype == BERTH_F16 ? "f16"
+           : dtype == BERTH_F32 ? "f32"
+                                : NULL;
+}
+
+/* What a plan is loaded as without --dtype. */
+static bool
+is_dtype_of_model(const load_failure *f, int32_t dtype)
+{
+    berth_checkpoint_summary model;
+
+    berth_checkpoint_get(f->checkpoint, &model);
+    return (dtype == BERTH_BF16 && strcmp(model.dtype, "bfloat16") == 0)
+           || (dtype == BERTH_F16 && strcmp(model.dtype, "float16") == 0)
+           || (dtype == BERTH_F32 && strcmp(model.dtype, "float32") == 0);
+}
+
 /* What the plan was asked for, as far as a file of it says so. */
 static berth_plan_options
 options_like(const load_failure *f)
@@ -170,12 +193,12 @@ options_like(const load_failure *f)
     berth_plan_get(f->plan, &old);
     berth_plan_options_init(&options);
     options.type = old.type;
-    options.dtype = old.dtype;
+    options.dtype = is_dtype_of_model(f, old.dtype) ? -1 : old.dtype;
     options.double_quant = old.double_quant;
     options.block_size = old.block_size;
     options.context = old.context;
     options.batch = old.batch;
-    options.cache_dtype = old.cache_dtype;
+    options.cache_dtype = old.cache_dtype == old.dtype ? -1 : old.cache_dtype;
     options.rank = old.rank;
     options.ranks = old.ranks;
     options.stacks = old.ranks > 1 ? BERTH_STACKS_AUTO : old.stacks;
@@ -200,6 +223,12 @@ add_plan_options(const berth_plan_options *options, char *text)
         add(text, LOAD_OPTIONS_CAPACITY, " --reserve-percent 0");
     if (options->context != usual.context)
         add(text, LOAD_OPTIONS_CAPACITY, " --context %" PRIu64, options->context);
+    if (options->batch != usual.batch)
+        add(text, LOAD_OPTIONS_CAPACITY, " --batch %" PRIu64, options->batch);
+    if (dtype_word(options->cache_dtype) != NULL)
+        add(text, LOAD_OPTIONS_CAPACITY, " --cache-dtype %s", dtype_word(options->cache_dtype));
+    if (options->type != BERTH_ENCODING_NATIVE && options->block_size != USUAL_BLOCK)
+        add(text, LOAD_OPTIONS_CAPACITY, " --block-size %" PRIu32, options->block_size);
 }
 
 static void
@@ -213,6 +242,9 @@ describe(const load_failure *f, const berth_plan_options *options, char *text)
             berth_encoding_name(options->type));
     if (options->type != BERTH_ENCODING_NATIVE && options->double_quant)
         add(text, LOAD_OPTIONS_CAPACITY, " --double-quant");
+    if (dtype_word(options->dtype) != NULL)
+        add(text, LOAD_OPTIONS_CAPACITY, "%s--dtype %s", text[0] != '\0' ? " " : "",
+            dtype_word(options->dtype));
     if (f->asked == NULL)
         add_plan_options(options, text);
 }

@@ -33,7 +33,8 @@ typedef struct bench_arguments {
 
 static const cli_option bench_options[] = {
     { "devices", 'd', CLI_TEXT, offsetof(bench_arguments, devices), "WORDS", NULL, NULL,
-      "measure copies of these, too; they play the plan's GPUs; see berth-devices(5)" },
+      "measure copies of these, too; they play the plan's GPUs; without this, it is those "
+      "that the plan names; see berth-devices(5)" },
     { "plan", 'p', CLI_INPUT, offsetof(bench_arguments, plan), "FILE", NULL, NULL,
       "load MODEL as this plan says, and run through its layers; berth-plan(5)" },
     { "offload-dir", '\0', CLI_TEXT, offsetof(bench_arguments, offload_dir), "DIR", NULL,
@@ -200,6 +201,37 @@ check_links(const benching *b)
 
 /* -------------------------------------------------------------------------- steps */
 
+#define WORDS_CAPACITY 2048 /* of 64 GPUs, the most that a plan has */
+
+/* What -d would say of the plan's own GPUs: "cuda:0;cuda:2"; "": it has none. */
+static void
+name_gpus(const berth_plan *plan, char words[WORDS_CAPACITY])
+{
+    berth_plan_tier tier;
+    size_t used = 0;
+
+    words[0] = '\0';
+    for (uint32_t i = 0; berth_plan_get_tier(plan, i, &tier) == BERTH_OK; i++)
+        if (tier.kind == BERTH_TIER_GPU && used < WORDS_CAPACITY)
+            used += (size_t)snprintf(words + used, WORDS_CAPACITY - used, "%s%s",
+                                     used > 0 ? ";" : "", tier.name);
+}
+
+/* Those that are named, or those of the plan: copies to a device that only the load knew could
+ * not be waited for. */
+static berth_status
+open_devices(benching *b, berth_error *error)
+{
+    char words[WORDS_CAPACITY] = "";
+
+    if (b->a->devices == NULL && b->plan != NULL)
+        name_gpus(b->plan, words);
+    if (b->a->devices == NULL && words[0] == '\0')
+        return BERTH_OK;
+    return berth_devices_open(b->s->context, b->a->devices != NULL ? b->a->devices : words,
+                              &b->devices, error);
+}
+
 static berth_status
 open_all(benching *b)
 {
@@ -216,8 +248,8 @@ open_all(benching *b)
     if (status == BERTH_OK && b->plan != NULL) /* before anything is measured */
         status = berth_plan_check(b->plan, b->s->context, b->checkpoint, "",
                                   session_finding, b->s, &error);
-    if (status == BERTH_OK && a->devices != NULL)
-        status = berth_devices_open(b->s->context, a->devices, &b->devices, &error);
+    if (status == BERTH_OK)
+        status = open_devices(b, &error);
     return session_tell(b->s, status, &error);
 }
 

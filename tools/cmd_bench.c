@@ -39,7 +39,7 @@ static const cli_option bench_options[] = {
       "load MODEL as this plan says, and run through its layers; berth-plan(5)" },
     { "offload-dir", '\0', CLI_TEXT, offsetof(bench_arguments, offload_dir), "DIR", NULL,
       NULL, "with --plan: as in berth-load(1)" },
-    { "disk", '\0', CLI_TEXT, offsetof(bench_arguments, disk), "FOLDER", NULL, NULL,
+    { "disk", '\0', CLI_TEXT, offsetof(bench_arguments, disk), "DIR", NULL, NULL,
       "without MODEL: read a file that is made here, without a name, and gone after it" },
     { "write-links", 'o', CLI_TEXT, offsetof(bench_arguments, links), "FILE", NULL, NULL,
       "write what was measured for `berth plan --link-file`; berth-links(5); -: print "

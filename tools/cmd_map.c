@@ -33,7 +33,7 @@ static const cli_option map_options[] = {
       "write a picture for documents" },
     { "csv", '\0', CLI_TEXT, offsetof(map_arguments, csv), "FILE", NULL, NULL,
       "write one line a tensor: where it lies, and as what" },
-    { "diff", '\0', CLI_TEXT, offsetof(map_arguments, diff), "OLD", NULL, NULL,
+    { "diff", '\0', CLI_TEXT, offsetof(map_arguments, diff), "FILE", NULL, NULL,
       "what has moved since this plan" },
     { "width", 'w', CLI_NUMBER, offsetof(map_arguments, width), "N", NULL, NULL,
       "columns to draw in, 40 to 400; without it, those of the terminal, or 80" },
@@ -63,7 +63,7 @@ static const char *const map_description[] = {
     "With --html, --svg or --csv nothing is drawn on the terminal. A file appears when it "
     "is complete. In CSV, names that a spreadsheet would take for a formula get an "
     "apostrophe before them.",
-    "PLAN or OLD may be -, for standard input.",
+    "PLAN, or the FILE of --diff, may be -, for standard input.",
     NULL,
 };
 

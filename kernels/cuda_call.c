@@ -93,6 +93,20 @@ berthi_cuda_judge(const berthi_cuda_call *call, int code)
                        call->what, words);
 }
 
+/* The runtime does not say which of the two it is: the current one tells, asked for anything. */
+berth_status
+berthi_cuda_judge_both(const berthi_cuda_call *call, berthi_cuda_device *other, int code)
+{
+    berthi_cuda_call its = *call;
+    uint64_t free_bytes;
+    uint64_t total;
+
+    if (is_end(code)
+        && call->calls->memory_info(&free_bytes, &total) == BERTHI_CUDA_OK)
+        its.device = other;
+    return berthi_cuda_judge(&its, code);
+}
+
 /* ------------------------------------------------------------------- current device */
 
 /* Never given back: nobody knows what else in the process relies on it. */

@@ -142,6 +142,9 @@ berth_status berthi_cuda_leave(berthi_cuda_call *call, berth_status status);
 
 /* What the runtime has returned; NOT_READY is a failure here. */
 berth_status berthi_cuda_judge(const berthi_cuda_call *call, int code);
+/* Of a call that is about another GPU, too, of which either may have ended. */
+berth_status berthi_cuda_judge_both(const berthi_cuda_call *call, berthi_cuda_device *other,
+                                    int code);
 /* DEVICE_LOST when it is. */
 berth_status berthi_cuda_check(const berthi_cuda_device *device, berth_error *error);
 /* `what` may be NULL. The first reason counts. */

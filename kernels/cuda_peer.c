@@ -50,12 +50,13 @@ berth_status
 berthi_cuda_copy_to_peer(const berthi_cuda_call *call, const berthi_copy *copy,
                          berthi_stream *stream)
 {
-    const berthi_cuda_device *const peer = (const berthi_cuda_device *)copy->peer;
+    berthi_cuda_device *const peer = (berthi_cuda_device *)copy->peer;
     const berth_status status = berthi_cuda_check(peer, call->error);
 
     if (status != BERTH_OK)
         return status;
-    return berthi_cuda_judge(call, call->calls->peer_copy(copy->to, peer->ordinal, copy->from,
-                                                          call->device->ordinal, copy->bytes,
-                                                          stream));
+    return berthi_cuda_judge_both(call, peer,
+                                  call->calls->peer_copy(copy->to, peer->ordinal, copy->from,
+                                                         call->device->ordinal, copy->bytes,
+                                                         stream));
 }

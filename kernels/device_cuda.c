@@ -247,10 +247,7 @@ cuda_record(berthi_device *device, berthi_event *event, berthi_stream *stream,
     return berthi_cuda_leave(&call, status);
 }
 
-/*
- * The event may be another device's: what that one died of is its failure, not this one's.
- * A device that is lost itself says so at its next call.
- */
+/* The event may be another device's: what that one died of is its failure, not this one's. */
 static berth_status
 cuda_wait(berthi_device *device, berthi_stream *stream, berthi_event *event,
           berth_error *error)
@@ -260,13 +257,9 @@ cuda_wait(berthi_device *device, berthi_stream *stream, berthi_event *event,
 
     if (status == BERTH_OK)
         status = berthi_cuda_check(event->owner, error);
-    if (status == BERTH_OK) {
-        const int code = call.calls->stream_wait(stream, event->handle);
-
-        call.device = event->owner;
-        status = berthi_cuda_judge(&call, code);
-        call.device = cuda_of(device);
-    }
+    if (status == BERTH_OK)
+        status = berthi_cuda_judge_both(&call, event->owner,
+                                        call.calls->stream_wait(stream, event->handle));
     return berthi_cuda_leave(&call, status);
 }
 

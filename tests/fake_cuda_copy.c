@@ -90,6 +90,8 @@ fake_peer_copy(void *to, int to_device, const void *from, int from_device, uint6
         || !fake_cuda_now.reaches[from_device][to_device] || memory == NULL
         || memory->device != to_device || !fake_cuda_holds(handle, from, bytes))
         return fake_cuda_leave(fake_cuda_misuse(INVALID_VALUE));
+    if (fake_cuda_now.ended[to_device] != BERTHI_CUDA_OK)
+        return fake_cuda_leave(fake_cuda_now.ended[to_device]);
     fake_cuda_now.books.peer_copies++;
     return fake_cuda_leave(fake_cuda_add_work(
         handle, &(fake_cuda_work){ .kind = COPY, .to = to, .from = from, .bytes = bytes }));

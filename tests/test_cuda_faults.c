@@ -181,6 +181,81 @@ test_blamed_on_the_owner(void)
     fake_cuda_end();
 }
 
+/* Until nothing is under way on the first GPU, which berth is not told. */
+static void
+finish_first(void)
+{
+    while (fake_cuda_read().under_way > 0)
+        (void)fake_cuda_calls()->stream_query(NULL);
+    fake_cuda_leave_error(0);
+}
+
+/* One that waits has ended, and has not heard of it: whose event it is goes on. */
+static void
+test_not_blamed_on_the_owner(void)
+{
+    berthi_device *other;
+    berthi_event *event;
+    uint8_t *memory;
+    berth_error e;
+    rig r;
+
+    fake_cuda_begin(&late);
+    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
+    other = rig_at(&r, 1);
+    memory = rig_alloc(r.device, 4096);
+    event = rig_event(other);
+    rig_record(other, event, NULL);
+    rig_await(other, event);
+    kill_device(&r, memory);
+    finish_first();
+    CHECK_EQ(r.device->table->wait(r.device, NULL, event, &e), BERTH_ENODEV);
+    CHECK_EQ(e.reason, BERTH_REASON_DEVICE_LOST);
+    CHECK_STR(e.message, died);
+    rig_sync(other, NULL);
+    other->table->event_destroy(other, event);
+    r.device->table->free(r.device, memory, 4096);
+    rig_close(&r);
+    check_books();
+    fake_cuda_end();
+}
+
+/* So it is with copies from one to the other: the one is lost that has ended. */
+static void
+test_blamed_on_the_peer(void)
+{
+    for (uint32_t from = 0; from < 2; from++) {
+        uint8_t *memory[2];
+        berthi_device *source;
+        berth_error e;
+        rig r;
+
+        fake_cuda_begin(&late);
+        T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
+        source = rig_at(&r, from);
+        for (uint32_t i = 0; i < 2; i++)
+            memory[i] = rig_alloc(rig_at(&r, i), 4096);
+        CHECK(source->table->reaches(source, rig_at(&r, 1 - from)));
+        kill_device(&r, memory[0]);
+        finish_first();
+        CHECK_EQ(source->table->copy(source,
+                                     &(berthi_copy){ .kind = BERTHI_COPY_TO_PEER,
+                                                     .to = memory[1 - from],
+                                                     .from = memory[from], .bytes = 256,
+                                                     .peer = rig_at(&r, 1 - from) },
+                                     NULL, &e),
+                 BERTH_ENODEV);
+        CHECK_EQ(e.reason, BERTH_REASON_DEVICE_LOST);
+        CHECK_STR(e.message, "cuda:0: a copy: an illegal memory access was encountered");
+        rig_sync(rig_at(&r, 1), NULL);
+        for (uint32_t i = 0; i < 2; i++)
+            rig_at(&r, i)->table->free(rig_at(&r, i), memory[i], 4096);
+        rig_close(&r);
+        check_books();
+        fake_cuda_end();
+    }
+}
+
 /* Whatever ends a GPU, whichever call it is that hears of it. */
 static void
 test_ends(void)
@@ -867,6 +942,8 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_lost_for_ever);
     T_RUN(test_blamed_on_the_owner);
+    T_RUN(test_not_blamed_on_the_owner);
+    T_RUN(test_blamed_on_the_peer);
     T_RUN(test_ends);
     T_RUN(test_first_failure_is_told);
     T_RUN(test_other_failures);

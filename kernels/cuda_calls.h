@@ -64,6 +64,9 @@ typedef enum berthi_cuda_error {
 /* That call: what it really takes is known where it is called. */
 typedef void berthi_cuda_tiles(void);
 
+/* From this release on, the runtime's and the driver's, graphs capture launches that overlap. */
+#define BERTHI_CUDA_OVERLAPPING_VERSION 12030
+
 typedef struct berthi_cuda_properties {
     char name[96];
     uint8_t uuid[16];

@@ -102,6 +102,7 @@ struct berthi_cuda {
     berthi_cuda_contexts contexts;
     bool has_contexts;
     berthi_cuda_tiles *tiles; /* NULL: there are no kernels that copy tiles */
+    bool may_overlap;         /* launches, also those that graphs capture */
     _Atomic bool has_told; /* that a caller's current device could not be put back */
     _Atomic bool has_hung; /* a GPU has not ended what it was busy with */
     pthread_mutex_t pin_lock; /* one registers at a time, which takes a while */

@@ -217,8 +217,9 @@ berth_status
 berthi_cuda_start(const berthi_cuda_call *call, const berthi_launch *launch,
                   berthi_stream *stream)
 {
-    const bool overlaps = berthi_launch_overlaps(call->device->capability);
-    berthi_cuda_tiles *const tiles = call->device->machine->tiles;
+    const berthi_cuda *const machine = call->device->machine;
+    const bool overlaps
+        = machine->may_overlap && berthi_launch_overlaps(call->device->capability);
     _Atomic bool *const may_have_room = &call->device->may_have_room[launch->kernel];
     berth_status status = BERTH_OK;
 
@@ -229,9 +230,10 @@ berthi_cuda_start(const berthi_cuda_call *call, const berthi_launch *launch,
     }
     if (status == BERTH_OK && launch->matrices > 0)
         status = bring_context(call);
-    return status == BERTH_OK
-               ? berthi_cuda_judge(call, call->calls->launch(launch, tiles, overlaps, stream))
-               : status;
+    if (status != BERTH_OK)
+        return status;
+    return berthi_cuda_judge(call,
+                             call->calls->launch(launch, machine->tiles, overlaps, stream));
 }
 
 berth_status

@@ -289,6 +289,19 @@ add_words(berthi_cuda *machine, uint32_t count, const char *words, berth_error *
 
 /* ----------------------------------------------------------------------- opening, closing */
 
+/* A driver may be older than the runtime, as long as it is of the same generation. */
+static bool
+may_overlap(const berthi_cuda_calls *calls)
+{
+    int driver = 0;
+
+    if (calls->driver_version(&driver) == BERTHI_CUDA_OK)
+        return calls->runtime_version >= BERTHI_CUDA_OVERLAPPING_VERSION
+               && driver >= BERTHI_CUDA_OVERLAPPING_VERSION;
+    (void)calls->last_error();
+    return false;
+}
+
 berth_status
 berthi_cuda_open(berth_context *context, const berthi_cuda_calls *calls, const char *words,
                  berthi_cuda **out, berth_error *error)
@@ -312,6 +325,7 @@ berthi_cuda_open(berth_context *context, const berthi_cuda_calls *calls, const c
         machine->has_contexts = calls->find_contexts(&machine->contexts);
         (void)calls->find_tiles(&machine->tiles);
         status = add_words(machine, count, words, error);
+        machine->may_overlap = may_overlap(calls);
     }
     if (status != BERTH_OK) {
         berthi_cuda_close(machine);

@@ -322,9 +322,6 @@ encode_matrices(berthi_launch *its, berthi_cuda_tiles *tiles)
 #endif
 }
 
-/* Streams that are captured take it from this runtime on. */
-#define OVERLAPPING_VERSION 12030
-
 static int
 launch_as_it_is(const berthi_launch *its, bool overlaps, void *stream)
 {
@@ -339,7 +336,7 @@ launch_as_it_is(const berthi_launch *its, bool overlaps, void *stream)
                                   .attrs = &attribute };
 
     attribute.val.programmaticStreamSerializationAllowed = 1;
-    config.numAttrs = overlaps && CUDART_VERSION >= OVERLAPPING_VERSION;
+    config.numAttrs = overlaps && CUDART_VERSION >= BERTHI_CUDA_OVERLAPPING_VERSION;
     return (int)cudaLaunchKernelExC(&config, kernel, arguments);
 }
 

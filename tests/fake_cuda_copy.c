@@ -127,7 +127,9 @@ fake_launch(const berthi_launch *its, berthi_cuda_tiles *tiles, bool overlaps, v
         return fake_cuda_leave(fake_cuda_misuse(INVALID_VALUE));
     if (its->matrices > 0 && tiles != fake_cuda_tiles)
         return fake_cuda_leave(fake_cuda_misuse(INVALID_VALUE));
-    if (overlaps && fake_cuda_now.machine.architecture < 90)
+    if (overlaps
+        && (fake_cuda_now.machine.architecture < 90
+            || fake_cuda_now.machine.driver < BERTHI_CUDA_OVERLAPPING_VERSION))
         return fake_cuda_leave(fake_cuda_misuse(INVALID_VALUE));
     fake_cuda_now.books.overlapping += overlaps;
     return fake_cuda_leave(

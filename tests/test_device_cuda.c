@@ -574,6 +574,48 @@ test_calls(void)
     close_late(&r);
 }
 
+static int
+count_two(int *out)
+{
+    *out = 2;
+    return BERTHI_CUDA_OK;
+}
+
+/* Graphs capture such launches where both the runtime and the driver are of CUDA 12.3 or later. */
+static void
+test_overlapping(void)
+{
+    static const struct {
+        int driver;
+        int32_t runtime;
+        bool does;
+    } cases[] = { { 12020, 12080, false }, { 12030, 12080, true }, { 13000, 12020, false } };
+
+    if (!simt_has_fibers())
+        T_SKIP("no fibers here to run kernels with");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const uint32_t word = 7;
+        fake_cuda_machine machine = late;
+        berthi_cuda_calls calls = *fake_cuda_calls();
+        uint8_t *memory;
+        rig r;
+
+        machine.driver = cases[i].driver;
+        calls.runtime_version = cases[i].runtime;
+        calls.device_count = count_two;
+        fake_cuda_begin(&machine);
+        T_REQUIRE(rig_open_cuda(&r, &calls, "cuda:0"));
+        memory = rig_alloc(r.device, 256);
+        CHECK_EQ(r.device->table->write(r.device, memory, &word, sizeof word, NULL, NULL),
+                 BERTH_OK);
+        rig_sync(r.device, NULL);
+        CHECK_EQ(memory[0], 7);
+        CHECK_EQ(fake_cuda_read().overlapping, cases[i].does);
+        r.device->table->free(r.device, memory, 256);
+        close_late(&r);
+    }
+}
+
 /* ----------------------------------------------------------------- the caller's things */
 
 /* Every call, on either device. */
@@ -946,6 +988,7 @@ main(int argc, char **argv)
     T_RUN(test_events_between_devices);
     T_RUN(test_callers_stream);
     T_RUN(test_calls);
+    T_RUN(test_overlapping);
     T_RUN(test_current_device_is_left);
     T_RUN(test_none_is_left);
     T_RUN(test_current_device_is_lost);

@@ -174,17 +174,34 @@ put_back(const berthi_cuda_call *call)
                                  : call->calls->set_device(call->found);
 }
 
+/*
+ * A capture of the default mode forbids all threads what it might miss: memory, and questions about
+ * streams and events that have nothing to do with it. That is the caller's affair, not berth's.
+ */
+static void
+stand_apart(berthi_cuda_call *call)
+{
+    call->capture_mode = BERTHI_CUDA_APART;
+    call->is_apart = call->calls->capture_mode(&call->capture_mode) == BERTHI_CUDA_OK;
+    if (!call->is_apart)
+        (void)call->calls->last_error();
+}
+
 berth_status
 berthi_cuda_enter(berthi_cuda_call *call, berthi_device *device, const char *what,
                   berth_error *error)
 {
     berthi_cuda_device *const d = (berthi_cuda_device *)device;
-    const berth_status status = berthi_cuda_check(d, error);
+    berth_status status = berthi_cuda_check(d, error);
 
     *call = (berthi_cuda_call){
         .device = d, .calls = d->machine->calls, .what = what, .error = error
     };
-    return status == BERTH_OK ? berthi_cuda_judge(call, switch_device(call)) : status;
+    if (status == BERTH_OK)
+        status = berthi_cuda_judge(call, switch_device(call));
+    if (status == BERTH_OK)
+        stand_apart(call);
+    return status;
 }
 
 void
@@ -196,6 +213,7 @@ berthi_cuda_enter_back(berthi_cuda_call *call, berthi_device *device)
         .device = d, .calls = d->machine->calls, .what = "giving back", .is_back = true
     };
     (void)berthi_cuda_judge(call, switch_device(call));
+    stand_apart(call);
 }
 
 /* That of the caller fails for reasons of its own device, which its next call will tell. */
@@ -204,6 +222,8 @@ berthi_cuda_leave(berthi_cuda_call *call, berth_status status)
 {
     int code;
 
+    if (call->is_apart)
+        (void)call->calls->capture_mode(&call->capture_mode);
     if (!call->is_changed || put_back(call) == BERTHI_CUDA_OK)
         return status;
     code = put_back(call);

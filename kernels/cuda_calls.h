@@ -67,6 +67,8 @@ typedef void berthi_cuda_tiles(void);
 /* From this release on, the runtime's and the driver's, graphs capture launches that overlap. */
 #define BERTHI_CUDA_OVERLAPPING_VERSION 12030
 
+#define BERTHI_CUDA_APART 2 /* a mode of captures */
+
 typedef struct berthi_cuda_properties {
     char name[96];
     uint8_t uuid[16];
@@ -130,6 +132,12 @@ struct berthi_cuda_calls {
      * while it is captured. NULL: this runtime has no numbers.
      */
     int (*stream_number)(uint64_t *out, void *stream);
+    /*
+     * How the thread's calls stand to captures, exchanged for how they did. At first they fail, and
+     * spoil the capture, if it does not bear them: be it another stream's and another thread's.
+     * BERTHI_CUDA_APART: those alone that are about what is captured.
+     */
+    int (*capture_mode)(int *mode);
     int (*event_create)(void **out);          /* without a time */
     int (*event_destroy)(void *event);
     int (*event_record)(void *event, void *stream);

@@ -25,6 +25,8 @@
  * that the thread has never had one. A stream is the runtime's own, so that callers can bring
  * theirs.
  *
+ * Calls are no part of what other streams capture, and do not spoil it.
+ *
  * Some errors end a GPU for this process: from then on every call says so without asking
  * the runtime. Giving back goes on; what the GPU may still be busy with when it has been
  * given up is left alone for good.
@@ -129,6 +131,8 @@ typedef struct berthi_cuda_call {
     berth_error *error;
     int found;        /* the caller's current device */
     void *context;    /* and its context there, or NULL; where the driver tells */
+    int capture_mode; /* of the caller's calls */
+    bool is_apart;    /* those of berth have another one */
     bool is_changed;
     bool is_back; /* gives something back: whether the device is lost does not matter */
 } berthi_cuda_call;

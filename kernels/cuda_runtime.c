@@ -192,6 +192,16 @@ stream_is_capturing(bool *out, void *stream)
     return (int)code;
 }
 
+static int
+capture_mode(int *mode)
+{
+    enum cudaStreamCaptureMode its = (enum cudaStreamCaptureMode)*mode;
+    const cudaError_t code = cudaThreadExchangeStreamCaptureMode(&its);
+
+    *mode = (int)its;
+    return (int)code;
+}
+
 #if CUDART_VERSION >= 12000
 static int
 stream_number(uint64_t *out, void *stream)
@@ -387,6 +397,7 @@ call_host(void (*call)(void *user), void *user, void *stream)
 
 /* The numbers of gemm_calls.h are those of the library, where its header is there to ask. */
 #define SAME(own, its) _Static_assert((int)(own) == (int)(its), #own " is " #its)
+SAME(BERTHI_CUDA_APART, cudaStreamCaptureModeRelaxed);
 #if __has_include(<cublasLt.h>)
 SAME(BERTHI_GEMM_OK, CUBLAS_STATUS_SUCCESS);
 SAME(BERTHI_GEMM_NO_MEMORY, CUBLAS_STATUS_ALLOC_FAILED);
@@ -487,6 +498,7 @@ berthi_cuda_runtime(void)
         .stream_query = stream_query,
         .stream_wait = stream_wait,
         .stream_is_capturing = stream_is_capturing,
+        .capture_mode = capture_mode,
 #if CUDART_VERSION >= 12000
         .stream_number = stream_number,
 #endif

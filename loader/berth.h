@@ -1867,7 +1867,8 @@ BERTH_API berth_status berth_devices_get(const berth_devices *devices, uint32_t 
  *
  * A graph of CUDA may capture steps and products (below); it is launched before the devices are
  * closed. While a stream captures, nothing else of berth is asked for on it, but leases of what
- * is resident.
+ * is resident. Other streams go on, and threads; but nothing is digested or checked meanwhile,
+ * which waits for all of the device.
  *
  * Any thread: this and the calls below, but nothing of a stream that is being destroyed.
  */

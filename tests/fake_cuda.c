@@ -189,7 +189,7 @@ fake_synchronize(void)
 
     if (code != BERTHI_CUDA_OK)
         return fake_cuda_leave(code);
-    if (fake_cuda_check_capture() != BERTHI_CUDA_OK)
+    if (fake_cuda_check_all_captures() != BERTHI_CUDA_OK)
         return fake_cuda_leave(CAPTURE_UNSUPPORTED);
     while (fake_cuda_can_step())
         ;
@@ -299,6 +299,7 @@ fake_cuda_begin(const fake_cuda_machine *machine)
     fake_cuda_disarm();
     fake_cuda_make_none_current();
     fake_cuda_error = BERTHI_CUDA_OK;
+    fake_cuda_mode = 0;
 }
 
 void
@@ -422,6 +423,7 @@ fake_cuda_check_empty(void)
     CHECK_EQ(books.events, 0);
     CHECK_EQ(books.misuses, 0);
     CHECK_EQ(books.untouched, 0);
+    CHECK_EQ(fake_cuda_mode, 0); /* the caller's is again what it was */
 }
 
 int

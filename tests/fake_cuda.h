@@ -86,7 +86,8 @@ void *fake_cuda_stream(void);
 void fake_cuda_reuse_handles(bool is_reusing);
 /*
  * What the stream is asked for from now on is captured in a graph, until that ends. Meanwhile
- * calls that a capture does not bear are misuses, whatever they are about.
+ * calls that a capture does not bear are misuses, whatever they are about, unless they stand apart
+ * of it.
  */
 void fake_cuda_begin_capture(void *stream);
 void fake_cuda_end_capture(void *stream);

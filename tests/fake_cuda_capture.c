@@ -13,14 +13,20 @@ is_open(uint64_t capture)
     return s != NULL;
 }
 
-/* As the mode that a capture has by default: also where another thread has begun it. */
 int
-fake_cuda_check_capture(void)
+fake_cuda_check_all_captures(void)
 {
     for (const fake_cuda_line *s = fake_cuda_now.streams; s != NULL; s = s->next)
         if (s->capture != 0)
             return fake_cuda_misuse(CAPTURE_UNSUPPORTED);
     return BERTHI_CUDA_OK;
+}
+
+/* As the mode that a capture has by default: also where another thread has begun it. */
+int
+fake_cuda_check_capture(void)
+{
+    return fake_cuda_mode == BERTHI_CUDA_APART ? BERTHI_CUDA_OK : fake_cuda_check_all_captures();
 }
 
 int
@@ -49,6 +55,17 @@ fake_stream_is_capturing(bool *out, void *handle)
     return fake_cuda_leave(BERTHI_CUDA_OK);
 }
 
+/* Of the thread alone: no call that can fail. */
+static int
+fake_capture_mode(int *mode)
+{
+    const int before = fake_cuda_mode;
+
+    fake_cuda_mode = *mode;
+    *mode = before;
+    return BERTHI_CUDA_OK;
+}
+
 /* The runtime does not say it of a stream that is captured. */
 static int
 fake_stream_number(uint64_t *out, void *handle)
@@ -70,6 +87,7 @@ fake_cuda_fill_captures(berthi_cuda_calls *calls)
 {
     calls->stream_is_capturing = fake_stream_is_capturing;
     calls->stream_number = fake_stream_number;
+    calls->capture_mode = fake_capture_mode;
 }
 
 /* ------------------------------------------------------------------- what tests ask for */

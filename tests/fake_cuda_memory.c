@@ -83,11 +83,13 @@ fake_alloc(void **out, uint64_t bytes)
 static int
 fake_free(void *memory)
 {
-    const int code = fake_cuda_enter_current();
+    int code = fake_cuda_enter_current();
     fake_cuda_stretch *const s = fake_cuda_take_memory(&fake_cuda_now.allocations, memory);
 
     if (s == NULL)
         return fake_cuda_leave(fake_cuda_misuse(INVALID_VALUE));
+    if (code == BERTHI_CUDA_OK)
+        code = fake_cuda_check_capture();
     while (fake_cuda_can_step()) /* the runtime waits */
         ;
     fake_cuda_now.free_bytes[s->device] += s->bytes;

@@ -7,6 +7,7 @@ _Thread_local int fake_cuda_device;
 _Thread_local int fake_cuda_chosen;
 _Thread_local bool fake_cuda_has_context;
 _Thread_local int fake_cuda_error;
+_Thread_local int fake_cuda_mode;
 
 static bool
 is_end(int code)

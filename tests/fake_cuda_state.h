@@ -103,6 +103,7 @@ extern _Thread_local int fake_cuda_device; /* the current one */
 extern _Thread_local int fake_cuda_chosen; /* what is so without a context */
 extern _Thread_local bool fake_cuda_has_context; /* of the current one */
 extern _Thread_local int fake_cuda_error;  /* the last one */
+extern _Thread_local int fake_cuda_mode;   /* of captures */
 
 /* ---------------------------------------------------------------- fake_cuda_state.c */
 
@@ -144,8 +145,10 @@ uint32_t fake_cuda_most_room(void);
 
 /* -------------------------------------------------------------- fake_cuda_capture.c */
 
-/* 0, or what a call returns that no capture bears. */
+/* 0, or what a call returns that no capture bears, but for calls that stand apart of it. */
 int fake_cuda_check_capture(void);
+/* Also for those. */
+int fake_cuda_check_all_captures(void);
 /* A stream that waits for an event may come into its capture by that. */
 int fake_cuda_capture_wait(fake_cuda_line *s, const fake_cuda_event *e);
 

@@ -172,6 +172,8 @@ fake_stream_query(void *handle)
 
     if (s == NULL)
         return code;
+    if (s->capture != 0)
+        return fake_cuda_leave(fake_cuda_misuse(CAPTURE_UNSUPPORTED));
     if (fake_cuda_check_capture() != BERTHI_CUDA_OK)
         return fake_cuda_leave(CAPTURE_UNSUPPORTED);
     if (s->head != NULL)
@@ -224,6 +226,8 @@ fake_event_query(void *handle)
         return fake_cuda_leave(code);
     if (e == NULL)
         return fake_cuda_leave(fake_cuda_misuse(INVALID_HANDLE));
+    if (e->capture != 0)
+        return fake_cuda_leave(fake_cuda_misuse(CAPTURED_EVENT));
     if (fake_cuda_check_capture() != BERTHI_CUDA_OK)
         return fake_cuda_leave(CAPTURE_UNSUPPORTED);
     if (e->passed < e->recorded)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/cuda_calls.h"
+#include "kernels/launch_ring.h"
 #include "tests/fake_cuda.h"
 #include "tests/t.h"
 
@@ -48,6 +49,58 @@ require(int code, const char *what)
     abort();
 }
 
+/* -------------------------------------------------------------------- what there is */
+
+uint32_t
+simt_device_capability(void)
+{
+    return device.capability;
+}
+
+uint32_t
+simt_device_room_bytes(void)
+{
+    return device.room_bytes;
+}
+
+bool
+simt_device_has_tensor_cores(void)
+{
+    return device.capability >= 80;
+}
+
+/* No GPU has less than a ring with what its kernel declares, and more than the ring. */
+bool
+simt_device_has_rings(void)
+{
+    return simt_device_has_tensor_cores() && device.room_bytes > RING_ROOM_BYTES;
+}
+
+bool
+simt_device_has_tiles(void)
+{
+    return simt_device_has_rings() && device.capability == 90;
+}
+
+bool
+simt_device_is_wide(void)
+{
+    return device.is_wide;
+}
+
+static bool
+has_kernel(int kernel)
+{
+    if (kernel >= KERNEL_wide32_bf16)
+        return simt_device_is_wide();
+    if (berthi_launch_is_few((berthi_kernel_id)kernel))
+        return simt_device_has_tiles();
+    if (berthi_launch_is_ring((berthi_kernel_id)kernel))
+        return simt_device_has_rings();
+    return kernel < KERNEL_product_64_bf16 || kernel > KERNEL_together_128_f16_double
+           || simt_device_has_tensor_cores();
+}
+
 /* --------------------------------------------------------------------------- opening */
 
 static void
@@ -61,9 +114,11 @@ note_kernels(void)
 
     if (file == NULL)
         return;
-    for (int i = 0; i < KERNEL_COUNT; i++)
+    for (int i = KERNEL_NONE + 1; i < KERNEL_COUNT; i++)
         if (device.has_run[i])
             fprintf(file, "%s\n", names[i]);
+        else if (!has_kernel(i))
+            fprintf(file, "without %s\n", names[i]);
     fclose(file);
 }
 
@@ -86,17 +141,19 @@ find_capability(const berthi_cuda_calls *calls, const berthi_cuda_properties *p)
 static const char *
 open_device(const char *word)
 {
-    static const fake_cuda_machine machine = { .count = 1, .driver = 13000, .architecture = 90,
-                                               .memory_bytes = UINT64_C(1) << 30,
-                                               .is_late = true };
+    const bool is_old = strcmp(word, "fake86") == 0;
+    const bool is_fake = is_old || strcmp(word, "fake") == 0;
+    const fake_cuda_machine machine = { .count = 1, .driver = 13000,
+                                        .architecture = is_old ? 86 : 90,
+                                        .memory_bytes = UINT64_C(1) << 30, .is_late = true };
     berthi_cuda_properties properties;
     int count = 0;
 
-    if (strcmp(word, "fake") == 0)
+    if (is_fake)
         fake_cuda_begin(&machine);
     else if (strcmp(word, "cuda") != 0)
-        return "T_DEVICE is neither cuda nor fake";
-    device.calls = strcmp(word, "fake") == 0 ? fake_cuda_calls() : berthi_devices_cuda();
+        return "T_DEVICE is none of cuda, fake and fake86";
+    device.calls = is_fake ? fake_cuda_calls() : berthi_devices_cuda();
     if (device.calls == NULL)
         return "this was built without CUDA";
     if (device.calls->device_count(&count) != BERTHI_CUDA_OK || count == 0)
@@ -129,24 +186,6 @@ simt_device_is_there(const char **out_why)
     device.is_open = true;
     *out_why = device.why;
     return device.why == NULL;
-}
-
-uint32_t
-simt_device_capability(void)
-{
-    return device.capability;
-}
-
-uint32_t
-simt_device_room_bytes(void)
-{
-    return device.room_bytes;
-}
-
-bool
-simt_device_is_wide(void)
-{
-    return device.is_wide;
 }
 
 uint64_t

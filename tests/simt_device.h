@@ -3,8 +3,10 @@
  * simt_device.h - a device for the launches of simt_level.h, in place of the lanes of
  * simt.h: the tests of the kernels' bodies are then those of the kernels.
  *
- * T_DEVICE   cuda: the first GPU; fake: that of fake_cuda.h; not set: the lanes
- * T_KERNELS  a file that the name of every kernel launched there is added to
+ * T_DEVICE   cuda: the first GPU; fake: that of fake_cuda.h, fake86: as one of 8.6; not set: the
+ *            lanes
+ * T_KERNELS  a file that the name of every kernel launched there is added to, and those of kernels
+ *            that are never launched on such a GPU behind "without "
  *
  * Memory of the host gets a stand-in on the device, as odd an address, filled with the
  * host's bytes, between two fences; behind the stand-ins of every other launch there is no
@@ -27,6 +29,10 @@ bool simt_device_is_there(const char **out_why);
 uint32_t simt_device_capability(void);
 /* Shared memory that a CTA may have there. */
 uint32_t simt_device_room_bytes(void);
+/* Products by tensor cores, by rings, and of few inputs by tiles are. */
+bool simt_device_has_tensor_cores(void);
+bool simt_device_has_rings(void);
+bool simt_device_has_tiles(void);
 /* Kernels of sm_90a are. */
 bool simt_device_is_wide(void);
 /* So much is free on it. */

@@ -34,13 +34,17 @@ simt_level_is_wide(const char **out_why)
     return !simt_device_is_wanted() || simt_device_is_wide();
 }
 
-/* No GPU has less than a ring with what its kernel declares, and more than the ring. */
+bool
+simt_level_has_tensor_cores(void)
+{
+    return !simt_device_is_wanted() || simt_device_has_tensor_cores();
+}
+
 bool
 simt_level_has_rings(const char **out_why)
 {
     *out_why = "this GPU has no room for rings, or kernels made before there were any";
-    return !simt_device_is_wanted()
-           || (simt_device_capability() >= 80 && simt_device_room_bytes() > RING_ROOM_BYTES);
+    return !simt_device_is_wanted() || simt_device_has_rings();
 }
 
 bool
@@ -49,7 +53,7 @@ simt_level_has_tiles(const char **out_why)
     if (!simt_level_has_rings(out_why))
         return false;
     *out_why = "no product by tiles was made for this GPU";
-    return !simt_device_is_wanted() || simt_device_capability() == 90;
+    return !simt_device_is_wanted() || simt_device_has_tiles();
 }
 
 #define MOST_EARLIER_BYTES (UINT64_C(1) << 20) /* of a tensor */

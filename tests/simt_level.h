@@ -26,7 +26,9 @@ bool simt_level_is_there(const char **out_why);
 bool simt_level_runs_parts(void);
 /* Kernels of sm_90a are among those that can be run; else `*out_why`. */
 bool simt_level_is_wide(const char **out_why);
-/* The same of products by rings. */
+/* Products by tensor cores are. */
+bool simt_level_has_tensor_cores(void);
+/* The same of products by rings; else `*out_why`. */
 bool simt_level_has_rings(const char **out_why);
 /* The same of products of few inputs by tiles. */
 bool simt_level_has_tiles(const char **out_why);

@@ -118,7 +118,7 @@ check_members(const common *c, weight *weights, uint32_t count, simt_order order
         a->outputs = together[i].bytes;
     }
     simt_level_set_order(order, count);
-    CHECK_EQ(simt_multiply_together(tasks, count), are_one);
+    CHECK_EQ(simt_multiply_together(tasks, count), are_one && simt_level_has_tensor_cores());
     for (uint32_t i = 0; i < count; i++)
         fenced_end(&together[i], &alone[i], "a product among others");
 }

@@ -351,6 +351,33 @@ recorders bin $(($(date +%s) + 100000)) GPU_LAYERS=1000000
 check "other means are told" has_row '"means by torch","value":"others than.*: [0-9]* 2"'
 check "what a peer prints and is no JSON fails" has_row '"name":"recorders".*"status":"failed"'
 
+# A GPU that rings, tiles and code of sm_90a are not for has all others, which is enough.
+mkdir -p "$scratch/older"
+T_DEVICE=fake86 T_KERNELS=$scratch/launched "$BERTH_BUILD/tests/test_simt_few" >"$scratch/log" 2>&1
+for kernel in few_bf16 ring32_f16_double wide32_bf16 wide256_f16; do
+    check "$kernel is not for every GPU" grep -qx "without $kernel" "$scratch/launched"
+done
+for kernel in product_64_bf16 together_128_f16_double write_words; do
+    check "$kernel is for this one" test "$(grep -c " $kernel\$" "$scratch/launched")" -eq 0
+done
+"$gpu_check" kernels | sort >"$scratch/kernels"
+sed 's/^without //' "$scratch/launched" | sort | comm -23 "$scratch/kernels" - >>"$scratch/launched"
+cat >"$scratch/older/any" <<SCRIPT
+#!/bin/sh
+[ -z "\${T_KERNELS:-}" ] || cp "$scratch/launched" "\$T_KERNELS"
+echo "t: \${T_KERNELS:+1}0 passed, 0 failed, 0 skipped"
+SCRIPT
+chmod +x "$scratch/older/any"
+for program in $programs; do
+    cp "$scratch/older/any" "$scratch/older/$program"
+done
+recorders older $(($(date +%s) + 100000)) GPU_LAYERS=1000000 TESTS="$scratch/older" \
+    SANITIZER="$scratch/sanitizer" RECORDERS="$scratch/none"
+check "every kernel that is for it was launched" has_row \
+    '"name":"every kernel was launched","passed":1,"failed":0'
+check "the others are named" has_row \
+    '"name":"kernels that are not for this GPU","reason":"few_bf16 few_bf16_double'
+
 echo '{"kind":' >"$scratch/broken"
 check "rows that are none are refused" test "$("$gpu_check" page "$scratch/broken" \
     "$scratch/r" "$scratch/p" 2>/dev/null; echo $?)" = 1

@@ -377,6 +377,10 @@ check "every kernel that is for it was launched" has_row \
     '"name":"every kernel was launched","passed":1,"failed":0'
 check "the others are named" has_row \
     '"name":"kernels that are not for this GPU","reason":"few_bf16 few_bf16_double'
+check "what has no test there has none that passes" count \
+    '"kind":"tests","name":"\(mem\|race\|init\)check: ' 0
+check "but is left out" count '"skipped","name":"\(mem\|race\|init\)check: .*not for this GPU' \
+    $((3 * watched + 2))
 
 echo '{"kind":' >"$scratch/broken"
 check "rows that are none are refused" test "$("$gpu_check" page "$scratch/broken" \

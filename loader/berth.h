@@ -2750,7 +2750,8 @@ typedef struct berth_multiply_experts {
  * a row that have inputs, 16 at most: one for each of `weights`. Products one after the other, of
  * an expert its weights together, are those of experts with more inputs, for which there are
  * other kernels; of all other encodings; and on GPUs where such a weight has an order of sums of
- * its own (8.0, 9.0, 10.0: blocks of 64, BF16 or F16, from 4096 columns on a multiple of 256).
+ * its own (8.0, 8.7, 9.0 to 11.0: blocks of 64, BF16 or F16, from 4096 columns on a multiple of
+ * 256).
  *
  * Where weights lie, and whose inputs are whose, goes to the scratch with the work itself, in the
  * stream's order: nothing is waited for, and a graph that captures the call has it as it was

@@ -323,7 +323,9 @@ berthi_rules_decide(berthi_rules *rules, uint32_t position)
     uint32_t keep;
 
     rules->source.get(rules->source.user, position, &c.tensor);
-    c.decision.dtype = c.parameter->dtype;
+    /* A load casts 64-bit floats, too; nothing here can, so that they stay what they are. */
+    c.decision.dtype =
+        berthi_is_number(c.tensor.dtype) ? c.parameter->dtype : c.tensor.dtype;
     c.is_kept_float32 =
         berthi_is_number(c.decision.dtype)
         && berthi_skip_list_find(&rules->float32, c.parameter) != BERTHI_NO_SKIP;

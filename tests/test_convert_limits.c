@@ -308,6 +308,23 @@ test_plain_floats_of_8_bits(void)
     CHECK(converted_is_verified(c.options.output));
 }
 
+/* Nothing can cast floats of 64 bits, nor quantize them: they stay. */
+static void
+test_floats_of_64_bits(void)
+{
+    const char *const model = make("F64 9x32 " B "\nBF16 9x32 " A "\nF64 3 model.norm.weight\n");
+    converted c;
+
+    for (int32_t type = BERTH_ENCODING_NATIVE; type <= BERTH_ENCODING_INT8; type++) {
+        converted_begin(&c, out(), type);
+        if (!CHECK_EQ(converted_run(&c, model), BERTH_OK))
+            T_NOTE("%s", c.error.message);
+        CHECK_EQ(c.report.quantized, type != BERTH_ENCODING_NATIVE);
+        CHECK_EQ(converted_matches_oracle(&c, model), c.report.quantized);
+        CHECK(converted_is_verified(c.options.output));
+    }
+}
+
 /* Experts in one tensor are left alone, or quantized one by one. */
 static void
 test_fused_experts(void)
@@ -372,6 +389,7 @@ main(int argc, char **argv)
     T_RUN(test_empty_weights);
     T_RUN(test_nothing_to_do);
     T_RUN(test_plain_floats_of_8_bits);
+    T_RUN(test_floats_of_64_bits);
     T_RUN(test_fused_experts);
     T_RUN(test_ties);
     T_MAIN_END;

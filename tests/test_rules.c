@@ -627,7 +627,9 @@ test_obstacles(void)
     /* Floats are first loaded as the model's dtype. */
     CHECK_EQ(decide(&s, "model.layers.0.mlp.up_proj.weight").dtype, BERTH_BF16);
     CHECK_EQ(is_quantized(&s, "model.layers.0.mlp.up_proj.weight"), true);
-    CHECK_EQ(is_quantized(&s, "model.layers.0.self_attn.k_proj.weight"), true);
+    /* But those that nobody can cast. */
+    check_explained(&s, "model.layers.0.self_attn.k_proj.weight", "dtype");
+    CHECK_EQ(decide(&s, "model.layers.0.self_attn.k_proj.weight").dtype, BERTH_F64);
     end_setting(&s);
 }
 

@@ -106,7 +106,7 @@ typedef struct berthi_classify_result {
  * Classifies all tensors. `config` may be NULL: no config.json.
  *
  * Fails with COMPANION_MISSING, COMPANION_UNKNOWN, COMPANION_MISMATCH,
- * STATE_JSON, QUANT_PLAIN, NO_MEMORY, or as `read` did; `error` names the
+ * STATE_JSON, QUANT_PLAIN, OVERFLOW, NO_MEMORY, or as `read` did; `error` names the
  * weight. Methods that berth cannot decode are notes (QUANT_METHOD). On
  * success free `out` with berthi_classify_fini(); on failure it is all
  * zero, but for the name that is to blame.

@@ -293,14 +293,31 @@ tell_contested(berthi_walk *walk, const berthi_member *weight)
     berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &about, &details);
 }
 
+/* Without values it may have dims whose product is too large in this order. */
+static void
+tell_impossible(berthi_walk *walk, const berthi_member *weight)
+{
+    const berthi_about about = berthi_walk_about(walk, weight);
+    berth_error details;
+
+    berthi_fail(&details, BERTH_REASON_OVERFLOW, &about,
+                "the number of its values does not fit 64 bits");
+    berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &about, &details);
+}
+
 berthi_quantized *
 berthi_walk_add(berthi_walk *walk, const berthi_group *group, berth_encoding encoding,
                 const uint64_t *shape, uint32_t rank)
 {
     berthi_quantized *record;
+    uint64_t elements;
 
     if (group->is_contested) {
         tell_contested(walk, &group->weight);
+        return NULL;
+    }
+    if (!berthi_format_can_count(shape, rank, &elements)) {
+        tell_impossible(walk, &group->weight);
         return NULL;
     }
     record = new_record(walk);
@@ -309,8 +326,7 @@ berthi_walk_add(berthi_walk *walk, const berthi_group *group, berth_encoding enc
     memset(record, 0, sizeof *record);
     if (!can_keep(walk, record, shape, rank, group))
         goto no_memory;
-    /* Checked where the shape came from: it cannot overflow here. */
-    berthi_format_can_count(shape, rank, &record->elements);
+    record->elements = elements;
     record->method = "";
     record->total_bytes = group->bytes;
     record->weight = group->weight.position;

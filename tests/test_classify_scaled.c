@@ -426,6 +426,14 @@ test_mxfp4_mismatch(void)
                     cases[i].tensor, cases[i].why);
 }
 
+/* No values, but as they are decoded more than can be counted on the way. */
+static void
+test_mxfp4_overflow(void)
+{
+    check_error("U8 4611686018427387904x0x4x16 x_blocks\nU8 4611686018427387904x0x4 x_scales\n",
+                NULL, BERTH_REASON_OVERFLOW, "x_blocks", "does not fit 64 bits");
+}
+
 /* ---------------------------------------------------------------------- only named */
 
 /* One foreign weight, `tensor`, with this many companions, and one note about it. */
@@ -646,6 +654,7 @@ main(int argc, char **argv)
     T_RUN(test_mxfp4);
     T_RUN(test_mxfp4_missing);
     T_RUN(test_mxfp4_mismatch);
+    T_RUN(test_mxfp4_overflow);
     T_RUN(test_gptq_and_awq);
     T_RUN(test_gptq_parameters);
     T_RUN(test_compressed_tensors);

@@ -191,7 +191,7 @@ check_numbers(berthi_location *location, const char *const *names, uint32_t coun
             if (!has_next)
                 return berthi_fail(error, BERTH_REASON_INDEX_SHARD,
                                    &(berthi_about){ .file = shown },
-                                   "the shards beside it are there, this one is not");
+                                   "a shard beside it is there, this one is not");
         }
     }
     return BERTH_OK;
@@ -304,8 +304,12 @@ take_what_is_there(berthi_location *location, const char *variant, bool all_file
     count = keep_candidates(names.singles, names.single_count, variant);
     if (count == 0)
         return refuse_folder(location, &names, variant, error);
-    if (count == 1)
-        return take_single(location, names.singles[0], out, error);
+    if (count == 1) {
+        /* The rest of a download that was broken off is no model. */
+        status = check_numbers(location, names.singles, count, error);
+        return status == BERTH_OK ? take_single(location, names.singles[0], out, error)
+                                  : status;
+    }
     return take_several(location, names.singles, count, all_files, out, error);
 }
 

@@ -464,10 +464,14 @@ test_consolidated(void)
     const char *folder = fixture_folder();
     opened o;
 
-    put(folder, "consolidated-00001-of-00002.safetensors", 1);
+    put(folder, "consolidated-00001-of-00001.safetensors", 1);
     opened_begin(&o, folder, NULL);
     CHECK_EQ(o.summary.tensor_count, 1); /* as there is nothing else */
     opened_end(&o);
+    fixture_remove(in(folder, "consolidated-00001-of-00001.safetensors"));
+    put(folder, "consolidated-00001-of-00002.safetensors", 1);
+    opened_refuse(folder, NULL, BERTH_REASON_INDEX_SHARD,
+                  "consolidated-00002-of-00002.safetensors: a shard beside it is there");
     put(folder, "consolidated-00002-of-00002.safetensors", 1);
     opened_refuse(folder, NULL, BERTH_REASON_AMBIGUOUS, "2 weight files and no index");
     fixture_model(folder, TWO_SHARDS);
@@ -539,7 +543,7 @@ test_all_files_numbered(void)
     CHECK_EQ(opened_accept(folder, &options), 4);
     fixture_remove(in(folder, "m-00004-of-00004.safetensors"));
     opened_refuse(folder, &options, BERTH_REASON_INDEX_SHARD,
-                  "m-00004-of-00004.safetensors: the shards beside it are there");
+                  "m-00004-of-00004.safetensors: a shard beside it is there");
     put(folder, "m-00004-of-00004.safetensors", 1);
     fixture_remove(in(folder, "m-00001-of-00004.safetensors"));
     opened_refuse(folder, &options, BERTH_REASON_INDEX_SHARD, "m-00001-of-00004");
@@ -554,6 +558,24 @@ test_all_files_numbered(void)
     put(folder, "m_00001-of-00004.safetensors", 1);
     put(folder, "m-00001-of-000040safetensors.safetensors", 1);
     CHECK_EQ(opened_accept(folder, &options), 5);
+}
+
+/* What is left of a download without its index is no model; a file that is named is one. */
+static void
+test_one_of_several(void)
+{
+    const char *folder = fixture_folder();
+
+    put(folder, "model-00002-of-00003.safetensors", 2);
+    opened_refuse(folder, NULL, BERTH_REASON_INDEX_SHARD,
+                  "model-00001-of-00003.safetensors: a shard beside it is there");
+    CHECK_EQ(opened_accept(in(folder, "model-00002-of-00003.safetensors"), NULL), 2);
+    put(folder, "adapter_model.safetensors", 1); /* changes nothing */
+    opened_refuse(folder, NULL, BERTH_REASON_INDEX_SHARD, "model-00001-of-00003");
+    fixture_remove(in(folder, "model-00002-of-00003.safetensors"));
+    fixture_remove(in(folder, "adapter_model.safetensors"));
+    put(folder, "model-00001-of-00001.safetensors", 3);
+    CHECK_EQ(opened_accept(folder, NULL), 3);
 }
 
 /* What a run was broken off in is no model before its commit file is there. */
@@ -693,6 +715,7 @@ main(int argc, char **argv)
     T_RUN(test_other_index);
     T_RUN(test_all_files);
     T_RUN(test_all_files_numbered);
+    T_RUN(test_one_of_several);
     T_RUN(test_interrupted);
     T_RUN(test_unfinished_parts);
     T_RUN(test_nothing_usable);

@@ -117,14 +117,14 @@ look_at_dtype(berthi_walk *walk, const berthi_member *member)
     }
     switch (member->tensor.dtype) {
     case BERTH_I8:
-    case BERTH_U8: defer(walk, member); break;
+    case BERTH_U8:
+    case BERTH_U32: defer(walk, member); break;
     case BERTH_F4:
     case BERTH_F6_E3M2:
     case BERTH_F6_E2M3:
     case BERTH_I16:
     case BERTH_U16:
     case BERTH_I32:
-    case BERTH_U32:
         if (walk->is_foreign)
             defer(walk, member);
         break;
@@ -175,6 +175,8 @@ look_again(berthi_walk *walk, const berthi_member *member)
             berthi_classify_byte(walk, member);
         else if (berthi_classify_is_float8(member->tensor.dtype))
             berthi_classify_bare_float8(walk, member);
+        else if (!walk->is_foreign)
+            berthi_classify_mlx(walk, member);
         else if (member->tensor.rank >= 2)
             berthi_classify_foreign(walk, member, "");
         break;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * classify_foreign.c - weights of methods that berth names and never decodes:
- * GPTQ, AWQ, compressed-tensors and whatever word config.json has. They can be
- * listed and verified all the same: structure and sizes are plain safetensors.
+ * GPTQ, AWQ, MLX, compressed-tensors and whatever word config.json has. They can
+ * be listed and verified all the same: structure and sizes are plain safetensors.
  */
 #include <string.h>
 
 #include "quant/classify_walk.h"
 #include "quant/format.h"
 
-#define PACKED_BITS 32u /* of an element of GPTQ's and AWQ's qweight */
+#define PACKED_BITS 32u /* of an element of GPTQ's and AWQ's qweight, and of MLX's weight */
 
 static const char *const decoded_methods[] = { "", "bitsandbytes", "fp8", "fbgemm_fp8",
                                                "mxfp4" };
@@ -91,12 +91,22 @@ add(berthi_walk *walk, const berthi_group *group, const char *sign)
         walk->foreign_method = method;
 }
 
+/* What was counted as one value is several, where config.json says of how many bits. */
+static void
+count_packed(berthi_walk *walk, const berthi_member *weight)
+{
+    const uint64_t bits = walk->config->bits;
+
+    if (bits != 0 && bits < PACKED_BITS)
+        walk->out->parameter_count += weight->tensor.elements * PACKED_BITS / bits
+                                      - weight->tensor.elements;
+}
+
 /* M.qweight with its qzeros and scales; GPTQ has g_idx, AWQ has not. */
 void
 berthi_classify_gptq(berthi_walk *walk, const berthi_member *weight)
 {
     const berthi_text module = berthi_walk_module(weight);
-    const uint64_t bits = walk->config->bits;
     berthi_member order;
     berthi_group group;
 
@@ -108,9 +118,25 @@ berthi_classify_gptq(berthi_walk *walk, const berthi_member *weight)
     collect(walk, &group, module, "scales");
     collect(walk, &group, module, "g_idx");
     add(walk, &group, order.is_there ? "gptq" : "awq");
-    if (bits != 0 && bits < PACKED_BITS)
-        walk->out->parameter_count += weight->tensor.elements * PACKED_BITS / bits
-                                      - weight->tensor.elements;
+    count_packed(walk, weight);
+}
+
+/* M.weight with its scales, and biases or none; config.json names no method. */
+void
+berthi_classify_mlx(berthi_walk *walk, const berthi_member *weight)
+{
+    const berthi_text module = berthi_walk_module(weight);
+    berthi_group group;
+
+    if (weight->tensor.dtype != BERTH_U32 || weight->tensor.rank < 2
+        || !berthi_walk_is_weight(weight)
+        || !berthi_walk_find(walk, weight->position, module, "scales").is_there)
+        return;
+    berthi_walk_group(walk, weight, &group);
+    collect(walk, &group, module, "scales");
+    collect(walk, &group, module, "biases");
+    add(walk, &group, "mlx");
+    count_packed(walk, weight);
 }
 
 /* P or P_packed with scales of whatever names, as compressed-tensors has them. */

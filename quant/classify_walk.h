@@ -143,6 +143,8 @@ void berthi_classify_lone_scales(berthi_walk *walk, const berthi_member *scales,
 /* True for a quant_method that berth names and does not decode. */
 bool berthi_classify_is_foreign(const char *method);
 void berthi_classify_gptq(berthi_walk *walk, const berthi_member *weight);
+/* Nothing but a weight of U32 beside its scales is one of MLX. */
+void berthi_classify_mlx(berthi_walk *walk, const berthi_member *weight);
 /* `sign` is the method unless config.json names a foreign one. */
 void berthi_classify_foreign(berthi_walk *walk, const berthi_member *weight,
                              const char *sign);

@@ -519,6 +519,31 @@ test_compressed_tensors(void)
                   "int8 with scales");
 }
 
+/* As MLX has them: their config.json names no method. */
+static void
+test_mlx(void)
+{
+    static const char *const all = "BF16 64x8 a.biases\nBF16 64x8 a.scales\nU32 64x64 a.weight\n"
+                                   "BF16 8 norm.weight\n";
+    tensors *t;
+
+    check_foreign("BF16 64x8 a.biases\nBF16 64x8 a.scales\nU32 64x64 a.weight\n", NULL,
+                  "a.weight", 2, "mlx");
+    check_foreign("U8 64x16 a.scales\nU32 64x64 a.weight\n",
+                  "{\"quantization_config\": {\"group_size\": 32, \"mode\": \"mxfp4\"}}",
+                  "a.weight", 1, "mlx");
+    t = run(all, "{\"quantization_config\": {\"group_size\": 64, \"bits\": 4}}");
+    CHECK_EQ(t->result.count, 1);
+    CHECK_EQ(t->result.parameter_count, 64 * 512 + 8);
+    tensors_destroy(t);
+    /* Numbers like any others. */
+    t = run("U32 64x64 a.weight\nU32 4x4 b.ids\nBF16 4 b.scales\nU32 9 c.weight\n"
+            "BF16 1 c.scales\n", NULL);
+    CHECK_EQ(t->result.count, 0);
+    CHECK_EQ(t->finding_count, 0);
+    tensors_destroy(t);
+}
+
 static void
 test_nvfp4(void)
 {
@@ -658,6 +683,7 @@ main(int argc, char **argv)
     T_RUN(test_gptq_and_awq);
     T_RUN(test_gptq_parameters);
     T_RUN(test_compressed_tensors);
+    T_RUN(test_mlx);
     T_RUN(test_nvfp4);
     T_RUN(test_foreign_fp8);
     T_RUN(test_unknown_method);

@@ -232,9 +232,14 @@ tell_unkept_promise(berthi_walk *walk)
     berth_error details;
 
     berth_text_escape(method, strlen(method), name, sizeof name);
-    berthi_fail(&details, BERTH_REASON_QUANT_PLAIN, NULL,
-                "config.json promises quantization by \"%s\", but no tensor is quantized",
-                name);
+    if (method[0] == '\0')
+        berthi_fail(&details, BERTH_REASON_QUANT_PLAIN, NULL,
+                    "config.json promises quantization, by no method that it names, but no "
+                    "tensor is quantized");
+    else
+        berthi_fail(&details, BERTH_REASON_QUANT_PLAIN, NULL,
+                    "config.json promises quantization by \"%s\", but no tensor is quantized",
+                    name);
     berthi_walk_tell(walk, BERTH_SEVERITY_WARNING, NULL, &details);
 }
 

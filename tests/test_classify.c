@@ -121,6 +121,19 @@ test_unkept_promise(void)
     tensors_destroy(t);
 }
 
+static void
+test_unkept_promise_without_a_method(void)
+{
+    tensors *const t = tensors_create("BF16 4x8 a.weight\n");
+
+    CHECK_EQ(tensors_run(t, context, "{\"quantization_config\": {\"bits\": 4}}", false),
+             BERTH_OK);
+    T_REQUIRE(t->finding_count == 1);
+    CHECK_EQ(t->findings[0].reason, BERTH_REASON_QUANT_PLAIN);
+    CHECK_CONTAINS(t->findings[0].message, "by no method that it names, but no tensor");
+    tensors_destroy(t);
+}
+
 /* ------------------------------------------------------------------------- 4-bit */
 
 static void
@@ -1005,6 +1018,7 @@ main(int argc, char **argv)
     T_RUN(test_plain);
     T_RUN(test_nothing);
     T_RUN(test_unkept_promise);
+    T_RUN(test_unkept_promise_without_a_method);
     T_RUN(test_4bit);
     T_RUN(test_4bit_double);
     T_RUN(test_4bit_storage);

@@ -146,6 +146,7 @@ berthi_classify_foreign(berthi_walk *walk, const berthi_member *weight, const ch
     static const char *const of_weight[] = { "_scale", "_scale_inv", "_scale_2",
                                              "_global_scale", "_zero_point", "_g_idx",
                                              "_shape" };
+    static const char *const of_module[] = { "scale", "scale_weight", "qscale_weight" };
     const berthi_text module = berthi_walk_module(weight);
     berthi_text stem;
     berthi_group group;
@@ -155,7 +156,8 @@ berthi_classify_foreign(berthi_walk *walk, const berthi_member *weight, const ch
     berthi_walk_group(walk, weight, &group);
     for (size_t i = 0; i < sizeof of_weight / sizeof *of_weight; i++)
         collect(walk, &group, stem, of_weight[i]);
-    if (berthi_walk_is_weight(weight))
-        collect(walk, &group, module, "scale");
+    for (size_t i = 0; berthi_walk_is_weight(weight)
+                       && i < sizeof of_module / sizeof *of_module; i++)
+        collect(walk, &group, module, of_module[i]);
     add(walk, &group, sign);
 }

@@ -44,7 +44,20 @@ berthi_classify_is_float8(int32_t dtype)
 typedef struct scale_pair {
     berthi_member inverse; /* X.weight_scale_inv, or M.scale: blocks, multiplied */
     berthi_member plain;   /* X.weight_scale: rows or the whole tensor           */
+    berthi_member other;   /* of layouts that are named and not decoded          */
 } scale_pair;
+
+/* M.scale_weight of ComfyUI, M.qscale_weight of Mistral's own files. */
+static berthi_member
+find_other_scale(const berthi_walk *walk, const berthi_member *weight)
+{
+    const berthi_text module = berthi_walk_module(weight);
+    berthi_member found = berthi_walk_find(walk, weight->position, module, "scale_weight");
+
+    if (!found.is_there)
+        found = berthi_walk_find(walk, weight->position, module, "qscale_weight");
+    return found;
+}
 
 static scale_pair
 find_scales(const berthi_walk *walk, const berthi_member *weight)
@@ -59,6 +72,8 @@ find_scales(const berthi_walk *walk, const berthi_member *weight)
     if (!found.plain.is_there && berthi_walk_is_weight(weight))
         found.inverse = berthi_walk_find(walk, weight->position,
                                          berthi_walk_module(weight), "scale");
+    if (!found.plain.is_there && !found.inverse.is_there && berthi_walk_is_weight(weight))
+        found.other = find_other_scale(walk, weight);
     return found;
 }
 
@@ -231,13 +246,13 @@ berthi_classify_is_scaled(berthi_walk *walk, const berthi_member *weight)
     uint64_t shape[BERTH_MAX_RANK];
     tile t;
 
-    if (!found.inverse.is_there && !found.plain.is_there)
+    if (!found.inverse.is_there && !found.plain.is_there && !found.other.is_there)
         return false;
     berthi_walk_shape(walk, weight, shape);
     if (weight->tensor.dtype != BERTH_F8_E4M3) {
         berthi_classify_foreign(walk, weight, berth_dtype_name(weight->tensor.dtype));
-    } else if (found.plain.is_there) {
-        if (is_row_scale(walk, weight, shape, &found.plain, &t))
+    } else if (found.plain.is_there || found.other.is_there) {
+        if (found.plain.is_there && is_row_scale(walk, weight, shape, &found.plain, &t))
             add_float8(walk, weight, shape, &found.plain, &t);
         else
             berthi_classify_foreign(walk, weight, "fp8 with scales of another kind");

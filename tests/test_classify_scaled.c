@@ -544,6 +544,18 @@ test_mlx(void)
     tensors_destroy(t);
 }
 
+/* Under names that others give them: never taken as numbers without scales. */
+static void
+test_fp8_other_names(void)
+{
+    check_foreign("F32 - a.scale_weight\nF8_E4M3 4x8 a.weight\n", NULL, "a.weight", 1,
+                  "fp8 with scales of another kind");
+    check_foreign("F32 - a.qscale_weight\nF8_E4M3 4x8 a.weight\n", NULL, "a.weight", 1,
+                  "fp8 with scales of another kind");
+    check_foreign("F32 1 a.scale_weight\nF8_E5M2 4x8 a.weight\n", NULL, "a.weight", 1,
+                  "F8_E5M2");
+}
+
 static void
 test_nvfp4(void)
 {
@@ -684,6 +696,7 @@ main(int argc, char **argv)
     T_RUN(test_gptq_parameters);
     T_RUN(test_compressed_tensors);
     T_RUN(test_mlx);
+    T_RUN(test_fp8_other_names);
     T_RUN(test_nvfp4);
     T_RUN(test_foreign_fp8);
     T_RUN(test_unknown_method);

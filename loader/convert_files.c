@@ -71,6 +71,22 @@ berthi_convert_compute_dtype(const berthi_convert *convert)
     return source->compute_dtype[0] != '\0' ? source->compute_dtype : "float32";
 }
 
+/*
+ * What config.json says afterwards; -1: what it did. transformers loads before it quantizes,
+ * which settles the dtype of every part. Where it names that of codes no weight has it any more.
+ */
+static int32_t
+new_dtype(const berthi_convert *convert)
+{
+    const berth_checkpoint *const source = convert->checkpoint;
+    const bool is_of_codes =
+        source->quantized.count > 0 && berth_dtype_bits(source->config.dtype) == 8;
+
+    return convert->options.type != BERTH_ENCODING_NATIVE || is_of_codes
+               ? convert->recipe.dtype
+               : convert->options.dtype;
+}
+
 static berth_status
 rewrite_config(berthi_convert *convert, char **out_text, uint64_t *out_bytes,
                berth_error *error)
@@ -89,8 +105,7 @@ rewrite_config(berthi_convert *convert, char **out_text, uint64_t *out_bytes,
         .skip_count = is_other ? recipe->skips.count : options->skip_count,
     };
     const bool is_quantized = options->type != BERTH_ENCODING_NATIVE;
-    /* transformers loads, which settles the dtype of every part. */
-    const int32_t dtype = is_quantized ? recipe->dtype : options->dtype;
+    const int32_t dtype = new_dtype(convert);
 
     return berthi_config_rewrite(
         convert->context,

@@ -278,6 +278,29 @@ test_compute_dtype(void)
     check_compute_dtype(plain, BERTH_ENCODING_NF4, NULL, "float32");
 }
 
+/* What config.json says of codes is untrue of the numbers in them. */
+static void
+test_dtype_of_codes(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/config.json", folder);
+    converted c;
+    char *config;
+
+    fixture_model(folder, "[model.safetensors]\nF8_E4M3 4x8 a.weight\nF32 4x1 a.weight_scale\n");
+    fixture_text(path, "{\"dtype\": \"float8_e4m3fn\", \"quantization_config\": "
+                       "{\"quant_method\": \"fp8\"}}\n");
+    for (int i = 0; i < 2; i++) {
+        converted_begin(&c, out(), BERTH_ENCODING_NATIVE);
+        c.options.dtype = i == 0 ? -1 : BERTH_F32;
+        CHECK_EQ(converted_run(&c, folder), BERTH_OK);
+        config = fixture_read(fixture_format("%s/config.json", c.options.output), NULL);
+        CHECK_CONTAINS(config, i == 0 ? "\"dtype\": \"bfloat16\""
+                                      : "\"dtype\": \"float32\"");
+        free(config);
+    }
+}
+
 /* The same shapes and names as before; only the values are others. */
 static void
 test_decoded_is_the_original_architecture(void)
@@ -425,6 +448,7 @@ main(int argc, char **argv)
     T_RUN(test_int8_source);
     T_RUN(test_the_same_codes_again);
     T_RUN(test_compute_dtype);
+    T_RUN(test_dtype_of_codes);
     T_RUN(test_decoded_is_the_original_architecture);
     T_RUN(test_turned_in_strips);
     T_RUN(test_mixed_encodings);

@@ -33,6 +33,8 @@ struct berth_checkpoint {
     uint32_t shard_count;
     bool is_sharded;
     bool is_adapter;
+    bool is_in_pieces; /* one shard of several, without what its weights are decoded with:
+                          none is marked */
     /*
      * Entries: `flags` is the berth_encoding, `owner` the number of the record
      * in `quantized` unless that is NATIVE.

@@ -134,6 +134,7 @@ berthi_checkpoint_classify(berth_checkpoint *checkpoint, berthi_findings *findin
                               checkpoint->quantized.blamed_length);
     if (is_lone && status == BERTH_EFORMAT) {
         forget_marks(checkpoint);
+        checkpoint->is_in_pieces = true;
         checkpoint->quantized.parameter_count = count_elements(&checkpoint->table);
         checkpoint->quant_method = checkpoint->config.quant_method;
         berthi_findings_tell(findings, BERTH_SEVERITY_WARNING, error);

@@ -183,6 +183,10 @@ check_model(const berthi_convert *convert, berth_error *error)
 {
     const berthi_about about = { .file = convert->checkpoint->path };
 
+    if (convert->checkpoint->is_in_pieces)
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, &about,
+                           "is one of several shards, and what its weights are decoded with "
+                           "lies in others: name the model's folder");
     if (!convert->checkpoint->is_adapter)
         return BERTH_OK;
     return berthi_fail(error, BERTH_REASON_UNSUPPORTED, &about,

@@ -272,6 +272,22 @@ test_foreign_methods(void)
     }
 }
 
+/* What its weights are decoded with lies elsewhere: their codes are no numbers. */
+static void
+test_shard_in_pieces(void)
+{
+    const char *const path =
+        fixture_format("%s/model-00001-of-00002.safetensors", fixture_folder());
+    converted c;
+
+    fixture_file(path, "U8 32x1 w.weight\nF32 1 w.weight.absmax\nBF16 4x4 a.weight\n");
+    for (int type = BERTH_ENCODING_NATIVE; type <= BERTH_ENCODING_INT8; type++) {
+        converted_begin(&c, out(), type);
+        check_failure(&c, path, BERTH_EUNSUPPORTED, BERTH_REASON_UNSUPPORTED, "",
+                      "is one of several shards, and what its weights are decoded with");
+    }
+}
+
 static void
 test_adapters(void)
 {
@@ -485,6 +501,7 @@ main(int argc, char **argv)
     T_RUN(test_dry_run_writes_nothing);
     T_RUN(test_foreign_methods);
     T_RUN(test_adapters);
+    T_RUN(test_shard_in_pieces);
     T_RUN(test_nonfinite_values);
     T_RUN(test_source_that_changes);
     T_RUN(test_companions_that_do_not_fit);

@@ -200,14 +200,16 @@ find_places(join *j, berth_error *error)
     return berthi_layout_divide(convert->layout, NULL, error);
 }
 
-/* True when everything of a shard stands where it belongs in the shared file. */
+/* True when everything of a shard stands where it belongs in the shared file, which is
+   there: without tensors, no part has made one. */
 static bool
 is_in_place(const join *j, uint32_t shard)
 {
     const berthi_layout_shard what = berthi_layout_shard_at(j->convert->layout, shard);
     const uint64_t payload = BERTHI_HEADER_PREFIX + what.header_bytes;
 
-    if (shard >= j->shared_count || payload + what.payload_bytes > j->sizes[shard])
+    if (shard >= j->shared_count || what.tensor_count == 0
+        || payload + what.payload_bytes > j->sizes[shard])
         return false;
     for (uint32_t i = 0; i < what.tensor_count; i++) {
         const home *const h = &j->homes[what.tensors[i]];

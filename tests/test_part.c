@@ -156,6 +156,22 @@ test_more_parts_than_weights(void)
     }
 }
 
+/* Nobody has anything to write, but the file must be there. */
+static void
+test_no_tensors(void)
+{
+    const char *const model = fixture_folder();
+    uint64_t state = 5;
+    converted c;
+
+    fixture_model(model, "[model.safetensors]\n@format pt\n");
+    for (uint32_t count = 1; count <= 3; count++) {
+        converted_begin(&c, fixture_format("%s/out", fixture_folder()),
+                        BERTH_ENCODING_NF4);
+        is_same_by_parts(&c, model, count, &state);
+    }
+}
+
 /* Weights that are stored so already: their states have their lengths from the start. */
 static void
 test_kept_weights(void)
@@ -566,6 +582,7 @@ main(int argc, char **argv)
     T_RUN(test_random_checkpoints);
     T_RUN(test_strange_names);
     T_RUN(test_more_parts_than_weights);
+    T_RUN(test_no_tensors);
     T_RUN(test_kept_weights);
     T_RUN(test_statistics_alone);
     T_RUN(test_all_at_once);

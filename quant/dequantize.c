@@ -250,7 +250,9 @@ can_prepare_scales(berthi_decoder *d, const berthi_companion *companion)
         d->block_columns = berthi_max_u64(d->columns, 1);
         return true;
     }
-    return is_companion(companion, companion->dtype, d->matrices * scale_count(d));
+    /* Rows may have scales without having values. */
+    return d->elements == 0
+           || is_companion(companion, companion->dtype, d->matrices * scale_count(d));
 }
 
 bool

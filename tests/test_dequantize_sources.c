@@ -202,6 +202,23 @@ test_mxfp4(void)
     }
 }
 
+/* A scale for each row, though there is nothing in it. */
+static void
+test_no_columns(void)
+{
+    static const uint64_t shape[2] = { 4, 0 };
+    float scales[4] = { 1.0f, 2.0f, 3.0f, 4.0f };
+    const berthi_companion companion = { scales, sizeof scales, BERTH_F32 };
+    berthi_decoder d;
+    made m;
+
+    made_begin(&m, BERTH_ENCODING_FP8_BLOCK, 2, shape);
+    m.record.block_size = 1;
+    m.record.block_columns = 0;
+    CHECK(berthi_decoder_can_init(&d, weights_level(0), &m.record));
+    CHECK(berthi_decoder_can_prepare(&d, &companion, NULL));
+}
+
 /* ------------------------------------------------------------ recorded sources */
 
 #define TRIMMED "tests/data/sources.safetensors"
@@ -287,6 +304,7 @@ main(int argc, char **argv)
     T_RUN(test_fp8_of_low_rank);
     T_RUN(test_fp4_packed);
     T_RUN(test_mxfp4);
+    T_RUN(test_no_columns);
     T_RUN(test_sources);
     T_RUN(test_recorded_sources);
     T_MAIN_END;

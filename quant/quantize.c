@@ -174,16 +174,24 @@ berthi_quantize_cast(const void *from, int32_t from_dtype, void *to, int32_t to_
 {
     const uint32_t from_size = berthi_format_element_bytes(from_dtype);
     const uint32_t to_size = berthi_format_element_bytes(to_dtype);
+    const bool is_aligned = (uintptr_t)from % from_size == 0;
     cast_function *const cast = cast_of(from_dtype, to_dtype);
+    uint32_t aligned[TURN];
 
     if (from_dtype == to_dtype) { /* a NaN keeps its bits */
         if (count > 0)
             memcpy(to, from, count * to_size);
         return;
     }
-    for (uint64_t first = 0; first < count; first += TURN)
-        cast((const uint8_t *)from + first * from_size, (uint8_t *)to + first * to_size,
-             (uint32_t)berthi_min_u64(count - first, TURN));
+    for (uint64_t first = 0; first < count; first += TURN) {
+        const uint32_t turn = (uint32_t)berthi_min_u64(count - first, TURN);
+        const uint8_t *const values = (const uint8_t *)from + first * from_size;
+
+        if (!is_aligned)
+            memcpy(aligned, values, turn * from_size);
+        cast(is_aligned ? values : (const void *)aligned,
+             (uint8_t *)to + first * to_size, turn);
+    }
 }
 
 /* ---------------------------------------------------------------- non-finite */

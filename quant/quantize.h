@@ -85,7 +85,7 @@ float berthi_quantizer_finish(const berthi_quantizer *quantizer, const float *ab
 /*
  * Values of one of BF16, F16, F32 as another: widened exactly, rounded once to
  * nearest even. Any NaN that changes its dtype to a narrow one is 0x7FFF. No
- * overlap.
+ * overlap. `from` may lie anywhere, as in a file; `to` is aligned as its type.
  */
 void berthi_quantize_cast(const void *from, int32_t from_dtype, void *to,
                           int32_t to_dtype, uint64_t count);

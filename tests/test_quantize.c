@@ -300,6 +300,34 @@ test_casts_of_any_count(void)
     }
 }
 
+/* As values of a file lie whose header is not padded. */
+static void
+test_casts_of_any_place(void)
+{
+    const uint64_t count = 5000;
+    uint32_t *const bits = weights_alloc(count * sizeof *bits);
+    uint8_t *const moved = weights_alloc(count * sizeof *bits + 3);
+    uint32_t *const expected = weights_alloc(count * sizeof *expected);
+    uint32_t *const got = weights_alloc(count * sizeof *got);
+    uint64_t state = 10;
+
+    for (uint64_t i = 0; i < count; i++)
+        bits[i] = (uint32_t)weights_random(&state);
+    for (int place = 1; place < 4; place++) {
+        memcpy(moved + place, bits, count * sizeof *bits);
+        for (int from = 0; from < 3; from++)
+            for (int to = 0; to < 3; to++) {
+                berthi_quantize_cast(bits, numbers[from], expected, numbers[to], count);
+                berthi_quantize_cast(moved + place, numbers[from], got, numbers[to], count);
+                CHECK_MEM(got, expected, count * berth_dtype_bits(numbers[to]) / 8);
+            }
+    }
+    free(bits);
+    free(moved);
+    free(expected);
+    free(got);
+}
+
 /* Half to even, overflow, subnormals; a NaN that stays what it is keeps its bits. */
 static void
 test_casts_by_example(void)
@@ -440,6 +468,7 @@ main(int argc, char **argv)
     T_RUN(test_scratch);
     T_RUN(test_casts_of_every_16_bit_number);
     T_RUN(test_casts_of_any_count);
+    T_RUN(test_casts_of_any_place);
     T_RUN(test_casts_by_example);
     T_RUN(test_nonfinite_by_place);
     T_RUN(test_nonfinite_of_all_numbers);

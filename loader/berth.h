@@ -2268,7 +2268,8 @@ typedef struct berth_model_tensor {
  * that of the slot while its layer, or expert, is leased. What lies in host memory can be read
  * there at any time: berth_model_get_host() gets that place instead. An embedding of which
  * rows are fetched (BERTH_PLAN_ROWS) is never in a slot: its rows are read there, or where it
- * lies on the disk by berth_checkpoint_read().
+ * lies on the disk by berth_checkpoint_read(). A tensor that is tied has the layer, the tier and
+ * the device of the one whose bytes it shares: a lease of that layer brings both.
  * BERTH_OK, or BERTH_EINVAL for a number out of range. Any thread, but while a job moves
  * the model.
  */

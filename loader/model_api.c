@@ -11,6 +11,23 @@
 
 /* ------------------------------------------------------------------------ tensors */
 
+/* The berth that has the bytes: another one where this is tied, whose place it is. */
+static uint64_t
+owner_of(const berth_plan *plan, uint64_t number)
+{
+    const berthi_berth *const tied = &plan->berths[number];
+    uint64_t owner = 0;
+
+    if (!tied->is_tied)
+        return number;
+    while (owner < plan->berth_count
+           && (plan->berths[owner].is_tied || plan->berths[owner].bytes == 0
+               || plan->berths[owner].tier != tied->tier
+               || plan->berths[owner].offset != tied->offset))
+        owner++;
+    return owner < plan->berth_count ? owner : number;
+}
+
 static uint32_t
 device_of(const berth_model *model, const berthi_berth *berth)
 {
@@ -20,9 +37,10 @@ device_of(const berth_model *model, const berthi_berth *berth)
                                                          : model->tiers[home].number;
 }
 
+/* `place`: of the berth that has the bytes. */
 static void
-describe(const berth_model *model, const berthi_berth *berth, const berthi_cargo *cargo,
-         berth_model_tensor *out)
+describe(const berth_model *model, const berthi_berth *berth, const berthi_berth *place,
+         const berthi_cargo *cargo, berth_model_tensor *out)
 {
     const berthi_table *const table = &model->checkpoint->table;
 
@@ -30,10 +48,10 @@ describe(const berth_model *model, const berthi_berth *berth, const berthi_cargo
     out->name = berthi_table_name(table, berth->number);
     out->name_length = table->entries[berth->number].name_length;
     out->tensor = berth->number;
-    out->layer = berth->layer;
-    out->tier = berth->tier;
-    out->device = device_of(model, berth);
-    out->is_resident = berth->is_resident;
+    out->layer = place->layer;
+    out->tier = place->tier;
+    out->device = device_of(model, place);
+    out->is_resident = place->is_resident;
     out->is_expert = berth->is_expert;
     out->encoding = cargo->storage.encoding;
     out->dtype = cargo->storage.dtype;
@@ -45,21 +63,21 @@ describe(const berth_model *model, const berthi_berth *berth, const berthi_cargo
     out->part_count = cargo->part_count;
 }
 
-/* `memory`: of the berth; NULL: it is not there now. */
+/* `memory`: of the berth, whose bytes `owner` has; NULL: it is not there now. */
 static berth_status
-describe_at(const berth_model *model, uint64_t number, const uint8_t *memory,
+describe_at(const berth_model *model, uint64_t number, uint64_t owner, const uint8_t *memory,
             berth_model_tensor *out)
 {
-    const berthi_berth *const berth = &model->plan->berths[number];
+    const berthi_berth *const berths = model->plan->berths;
     berthi_cargo cargo;
     const berth_status status = berthi_model_cargo(model, number, &cargo, NULL);
 
     memset(out, 0, sizeof *out);
     if (status != BERTH_OK)
         return status;
-    describe(model, berth, &cargo, out);
+    describe(model, &berths[number], &berths[owner], &cargo, out);
     out->offset = cargo.is_copied && cargo.record != NULL ? (float)cargo.record->offset
-                                                          : model->offsets[number];
+                                                          : model->offsets[owner];
     for (uint32_t i = 0; i < cargo.part_count; i++)
         out->parts[i] = (berth_model_part){
             .memory = memory != NULL ? memory + cargo.parts[i].offset : NULL,
@@ -75,17 +93,18 @@ describe_at(const berth_model *model, uint64_t number, const uint8_t *memory,
 berth_status
 berth_model_get_tensor(const berth_model *model, uint64_t berth, berth_model_tensor *out)
 {
-    const uint8_t *memory;
+    const uint8_t *memory = NULL;
+    uint64_t owner;
 
     memset(out, 0, sizeof *out);
     if (berth >= model->plan->berth_count)
         return BERTH_EINVAL;
-    memory = NULL;
-    if (model->plan->berths[berth].is_resident)
-        memory = berthi_model_place(model, berth);
+    owner = owner_of(model->plan, berth);
+    if (model->plan->berths[owner].is_resident)
+        memory = berthi_model_place(model, owner);
     else if (model->leases != NULL)
-        memory = berthi_leases_find(model->leases, berth);
-    return describe_at(model, berth, memory, out);
+        memory = berthi_leases_find(model->leases, owner);
+    return describe_at(model, berth, owner, memory, out);
 }
 
 berth_status
@@ -99,7 +118,8 @@ berth_model_get_host(const berth_model *model, uint64_t berth, berth_model_tenso
     tier = &model->tiers[model->plan->berths[berth].tier];
     if (tier->kind != BERTH_TIER_CPU || (tier->slab == NULL && tier->bytes > 0))
         return BERTH_ENOENT;
-    return describe_at(model, berth, berthi_model_place(model, berth), out);
+    return describe_at(model, berth, owner_of(model->plan, berth),
+                       berthi_model_place(model, berth), out);
 }
 
 uint64_t
@@ -197,6 +217,7 @@ berth_model_digest(berth_model *model, uint64_t berth, uint32_t *out_crc,
                    berth_error *error)
 {
     berthi_cargo cargo;
+    uint64_t owner;
     berth_status status;
 
     berthi_error_clear(error);
@@ -210,11 +231,12 @@ berth_model_digest(berth_model *model, uint64_t berth, uint32_t *out_crc,
     status = berthi_model_enter(model, error);
     if (status != BERTH_OK)
         return status;
-    status = berthi_model_cargo(model, berth, &cargo, error);
+    owner = owner_of(model->plan, berth);
+    status = berthi_model_cargo(model, owner, &cargo, error);
     if (status == BERTH_OK)
-        status = model->tiers[model->plan->berths[berth].tier].device == NULL
-                     ? digest_disk(model, berth, &cargo, out_crc, error)
-                     : digest_memory(model, berth, &cargo, out_crc, error);
+        status = model->tiers[model->plan->berths[owner].tier].device == NULL
+                     ? digest_disk(model, owner, &cargo, out_crc, error)
+                     : digest_memory(model, owner, &cargo, out_crc, error);
     berthi_model_leave(model);
     return status;
 }

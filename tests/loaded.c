@@ -101,9 +101,16 @@ finish(making *m, const char *folder)
                   m->index);
 }
 
+/* The head of a Llama. */
+typedef enum head_kind {
+    OWN,
+    TIED,
+    TIED_AND_STORED /* with values of its own, which are nobody's */
+} head_kind;
+
 static const char *
 make(uint32_t layers, const char *dtype, uint32_t shards, uint32_t hidden, uint32_t inner,
-     bool is_tied)
+     head_kind head)
 {
     const char *const folder = fixture_folder();
     making m = {.shard_count = shards,
@@ -120,7 +127,7 @@ make(uint32_t layers, const char *dtype, uint32_t shards, uint32_t hidden, uint3
     for (uint32_t i = 0; i < layers; i++)
         add_layer(&m, i);
     add(&m, "model.norm.weight", hidden, 0);
-    if (!is_tied)
+    if (head != TIED)
         add(&m, "lm_head.weight", WORDS, hidden);
     finish(&m, folder);
     free(m.index);
@@ -133,38 +140,44 @@ make(uint32_t layers, const char *dtype, uint32_t shards, uint32_t hidden, uint3
                        "\"torch_dtype\": \"%s\", \"tie_word_embeddings\": %s}",
                        m.hidden, m.inner, layers, WORDS,
                        strcmp(dtype, "BF16") == 0 ? "bfloat16" : "float32",
-                       is_tied ? "true" : "false"));
+                       head != OWN ? "true" : "false"));
     return folder;
 }
 
 const char *
 loaded_llama(uint32_t layers, const char *dtype, uint32_t shards)
 {
-    return make(layers, dtype, shards, 256, 704, false);
+    return make(layers, dtype, shards, 256, 704, OWN);
 }
 
 const char *
 loaded_tied(uint32_t layers, uint32_t shards)
 {
-    return make(layers, "BF16", shards, 256, 704, true);
+    return make(layers, "BF16", shards, 256, 704, TIED);
+}
+
+const char *
+loaded_tied_and_stored(uint32_t layers, uint32_t shards)
+{
+    return make(layers, "BF16", shards, 256, 704, TIED_AND_STORED);
 }
 
 const char *
 loaded_large(uint32_t layers, uint32_t shards)
 {
-    return make(layers, "BF16", shards, 768, 1024, false);
+    return make(layers, "BF16", shards, 768, 1024, OWN);
 }
 
 const char *
 loaded_wide(uint32_t shards)
 {
-    return make(1, "BF16", shards, 256, 12000, false);
+    return make(1, "BF16", shards, 256, 12000, OWN);
 }
 
 const char *
 loaded_long(void)
 {
-    return make(1, "BF16", 1, 4, 1100000, false);
+    return make(1, "BF16", 1, 4, 1100000, OWN);
 }
 
 /* Conv1D: [in, out]. */

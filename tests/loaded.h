@@ -19,6 +19,8 @@
 const char *loaded_llama(uint32_t layers, const char *dtype, uint32_t shards);
 /* The same in BF16, whose head is its embedding. */
 const char *loaded_tied(uint32_t layers, uint32_t shards);
+/* That, and the head is stored all the same. */
+const char *loaded_tied_and_stored(uint32_t layers, uint32_t shards);
 /* Hidden 768, 1024 in its MLP, BF16: its matrices are large enough to be streamed. */
 const char *loaded_large(uint32_t layers, uint32_t shards);
 /* Hidden 256, 12000 in its MLP, one layer, BF16: matrices of 6 MB, more than a piece. */

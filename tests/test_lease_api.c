@@ -9,6 +9,7 @@
 #include "kernels/digest.h"
 #include "tests/fixture.h"
 #include "tests/leased.h"
+#include "tests/loaded.h"
 #include "tests/planned.h"
 #include "tests/t.h"
 
@@ -497,6 +498,52 @@ test_arguments_of_experts(void)
     end(&s);
 }
 
+/* The head lies where the embedding does, and is there when that is leased. */
+static void
+check_tied(const char *memory, const char *words, const char *pin, uint32_t device)
+{
+    berth_plan_options options = loaded_options(memory);
+    berth_model_tensor head;
+    berth_model_tensor rows;
+    uint32_t crcs[2];
+    uint64_t berths[2];
+    loaded l;
+
+    options.pins = &pin;
+    options.pin_count = 1;
+    loaded_begin(&l, loaded_tied_and_stored(2, 1), &options, words);
+    loaded_load(&l);
+    T_REQUIRE(l.status == BERTH_OK);
+    berths[0] = berth_model_find(l.model, "lm_head.weight", 14);
+    berths[1] = berth_model_find(l.model, "model.embed_tokens.weight", 25);
+    CHECK_EQ(berth_model_get_tensor(l.model, berths[0], &head), BERTH_OK);
+    CHECK_EQ(berth_model_get_tensor(l.model, berths[1], &rows), BERTH_OK);
+    CHECK_STR(head.name, "lm_head.weight");
+    CHECK_EQ(head.layer, rows.layer);
+    CHECK_EQ(head.device, rows.device);
+    CHECK_EQ(head.device, device);
+    CHECK_EQ(head.is_resident, rows.is_resident);
+    CHECK_EQ(berth_layer_acquire(l.model, head.layer, NULL, &l.error), BERTH_OK);
+    CHECK_EQ(berth_model_get_tensor(l.model, berths[0], &head), BERTH_OK);
+    CHECK_EQ(berth_model_get_tensor(l.model, berths[1], &rows), BERTH_OK);
+    CHECK(head.parts[0].memory != NULL);
+    CHECK(head.parts[0].memory == rows.parts[0].memory);
+    CHECK_EQ(berth_layer_release(l.model, head.layer, NULL, &l.error), BERTH_OK);
+    for (uint32_t i = 0; i < 2; i++)
+        CHECK_EQ(berth_model_digest(l.model, berths[i], &crcs[i], &l.error), BERTH_OK);
+    CHECK_EQ(crcs[0], crcs[1]);
+    loaded_end(&l);
+}
+
+static void
+test_tied_and_stored(void)
+{
+    check_tied("0=64MiB,cpu=64MiB", "sim:64MiB", "model.embed_tokens=cpu", 0);
+    check_tied("0=64MiB,cpu=64MiB,disk=inf", "sim:64MiB", "model.embed_tokens=disk", 0);
+    check_tied("cpu=64MiB,disk=inf", NULL, "model.embed_tokens=disk", BERTH_NO_INDEX);
+    check_tied("0=64MiB,1=64MiB", "sim:64MiB*2", "model.embed_tokens=cuda:1", 1);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -510,5 +557,6 @@ main(int argc, char **argv)
     T_RUN(test_experts);
     T_RUN(test_resident_experts_are_leased);
     T_RUN(test_arguments_of_experts);
+    T_RUN(test_tied_and_stored);
     T_MAIN_END;
 }

@@ -358,6 +358,24 @@ test_two_devices(void)
                 false, false);
 }
 
+/* A head that is stored although it is the embedding, which is brought for each pass. */
+static void
+test_tied_and_stored(void)
+{
+    const setup here = { .model = "llama",
+                         .folder = decoded_rewritten("\"tie_word_embeddings\": false",
+                                                     "\"tie_word_embeddings\": true"),
+                         .cache_dtype = BERTH_F32 };
+    setup there = here;
+    berth_lease_summary leases;
+
+    there.max_memory = DEVICE;
+    there.devices = "sim:64MiB";
+    there.pins[0] = "model.embed_tokens=cpu";
+    decoded_check_same(&here, &there, &leases);
+    CHECK_GT(leases.copied_bytes, 0);
+}
+
 /* ------------------------------------------------------------------------- families */
 
 #define TYPE "\"model_type\": \"llama\""
@@ -532,6 +550,7 @@ main(int argc, char **argv)
     T_RUN(test_experts_apart);
     T_RUN(test_processor_with_disk);
     T_RUN(test_two_devices);
+    T_RUN(test_tied_and_stored);
     T_RUN(test_mistral_and_qwen2);
     T_RUN(test_window);
     T_RUN(test_refuses_tokens);

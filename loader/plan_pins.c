@@ -127,6 +127,15 @@ is_pinned(const berthi_plan_source *source, const pin *p,
            || is_match(p, layer->name, layer->name_length);
 }
 
+/* Where one lies that is tied, the other does. */
+static berthi_plan_tensor *
+pinned_with(const berthi_plan_source *source, uint32_t i)
+{
+    const uint32_t tie = source->tensors[i].tie;
+
+    return &source->tensors[tie != BERTHI_NO_TIE ? tie : i];
+}
+
 /* No tensor is left for it: there is none that it matches, or pins before it have them all. */
 static berth_status
 refuse_unused(const berthi_plan_source *source, const pin *p, berth_error *error)
@@ -154,8 +163,8 @@ berthi_plan_pin(berthi_plan_source *source, berth_error *error)
                          && status == BERTH_OK; i++)
         for (uint32_t k = 0; k < count; k++)
             if (is_pinned(source, &pins[k], &source->tensors[i])) {
-                if (source->tensors[i].tier == BERTHI_NO_TIER)
-                    source->tensors[i].tier = pins[k].tier;
+                if (pinned_with(source, i)->tier == BERTHI_NO_TIER)
+                    pinned_with(source, i)->tier = pins[k].tier;
                 pins[k].is_used = true;
                 break;
             }

@@ -10,6 +10,7 @@
 #include "placement/estimate.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"
+#include "tests/loaded.h"
 #include "tests/planned.h"
 #include "tests/t.h"
 
@@ -489,6 +490,24 @@ test_pins(void)
     CHECK_EQ(layer_of(&p, "model.layers.2").resident_bytes,
              layer_of(&p, "model.layers.2").bytes);
     CHECK_EQ(layer_of(&p, "model.layers.3").home, 0);
+    planned_end(&p);
+}
+
+/* A head that is stored, and is the embedding all the same: a pin of one is of both. */
+static void
+test_pin_of_what_is_tied(void)
+{
+    static const char *const pins[] = { "lm_head=cuda:1" };
+    berth_plan_options options = options_of("0=64MiB,1=64MiB");
+    planned p;
+
+    options.pins = pins;
+    options.pin_count = 1;
+    planned_begin(&p, loaded_tied_and_stored(2, 1), &options);
+    T_REQUIRE(p.status == BERTH_OK);
+    planned_check(&p);
+    CHECK_EQ(layer_of(&p, "model.embed_tokens").home, 1);
+    CHECK_EQ(layer_of(&p, "model.embed_tokens").cause, BERTH_PLAN_PINNED);
     planned_end(&p);
 }
 
@@ -1608,6 +1627,7 @@ main(int argc, char **argv)
     T_RUN(test_host_times);
     T_RUN(test_tied_head);
     T_RUN(test_pins);
+    T_RUN(test_pin_of_what_is_tied);
     T_RUN(test_pins_refused);
     T_RUN(test_skips_that_are_not_there);
     T_RUN(test_no_fit);

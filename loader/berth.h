@@ -2897,7 +2897,8 @@ BERTH_API berth_status berth_model_wake_start(berth_model *model,
 /*
  * `plan` is of the same checkpoint, options of encodings and devices; it differs in
  * budgets, pins, slots, homes. A layer is promoted or demoted by a plan with a pin for
- * it. It must outlive the model; the plan before is no longer used after success.
+ * it. GPUs are those of the plan that was loaded, by their names: it may leave some of them
+ * out. It must outlive the model; the plan before is no longer used after success.
  *
  *   berth_plan_options options = as before;
  *   const char *pins[] = { "model.layers.7=cpu" };

@@ -24,6 +24,34 @@ count_gpus(const berth_plan *plan)
     return count;
 }
 
+/* Later plans have these, or fewer of them: they are told by their names. */
+static berth_status
+name_gpus(berth_model *model, berth_error *error)
+{
+    const berth_plan *const plan = model->plan;
+    uint32_t gpu = 0;
+
+    model->gpu_count = count_gpus(plan);
+    model->gpus = berthi_memory_zalloc(model->context, BERTHI_PURPOSE_OBJECT,
+                                       model->gpu_count * sizeof *model->gpus);
+    if (model->gpus == NULL)
+        return berthi_fail_memory(error, "the devices of a model");
+    for (uint32_t t = 0; t < plan->summary.tier_count; t++)
+        if (plan->tiers[t].kind == BERTH_TIER_GPU)
+            memcpy(model->gpus[gpu++], plan->tiers[t].name, sizeof *model->gpus);
+    return BERTH_OK;
+}
+
+uint32_t
+berthi_model_find_gpu(const berth_model *model, const char *name)
+{
+    uint32_t gpu = 0;
+
+    while (gpu < model->gpu_count && strcmp(model->gpus[gpu], name) != 0)
+        gpu++;
+    return gpu < model->gpu_count ? gpu : BERTHI_NO_DEVICE;
+}
+
 /* Those that the plan names: "cuda:0;cuda:3". */
 static berth_status
 open_named(berth_model *model, berth_error *error)
@@ -65,8 +93,10 @@ static berth_status
 find_devices(berth_model *model, const berth_load_options *options, berth_error *error)
 {
     const uint32_t gpus = count_gpus(model->plan);
-    berth_status status = BERTH_OK;
+    berth_status status = name_gpus(model, error);
 
+    if (status != BERTH_OK)
+        return status;
     model->devices = options->devices;
     if (gpus > 0 && model->devices == NULL)
         status = open_named(model, error);
@@ -111,8 +141,6 @@ void
 berthi_model_describe(const berth_model *model, const berth_plan *plan,
                       berthi_model_tier *tiers)
 {
-    uint32_t gpu = 0;
-
     for (uint32_t t = 0; t < plan->summary.tier_count; t++) {
         const berth_plan_tier *const planned = &plan->tiers[t];
         berthi_model_tier *const tier = &tiers[t];
@@ -125,7 +153,7 @@ berthi_model_describe(const berth_model *model, const berth_plan *plan,
         measure(planned, tier);
         tier->device = model->host;
         if (planned->kind == BERTH_TIER_GPU) {
-            tier->number = gpu++;
+            tier->number = berthi_model_find_gpu(model, planned->name);
             tier->device = berthi_devices_at(model->devices, tier->number);
         }
         memcpy(tier->name, planned->name, sizeof tier->name);
@@ -384,6 +412,8 @@ give_back(berth_model *model)
     berthi_device_cpu_close(model->host);
     if (model->owns_devices)
         berthi_devices_close(model->devices);
+    berthi_memory_free(context, BERTHI_PURPOSE_OBJECT, model->gpus,
+                       model->gpu_count * sizeof *model->gpus);
     berthi_memory_free(context, BERTHI_PURPOSE_OBJECT, model->tiers,
                        model->tier_count * sizeof *model->tiers);
     berthi_memory_free(context, BERTHI_PURPOSE_OBJECT, (void *)model->held,

@@ -64,6 +64,8 @@ struct berth_model {
     uint64_t berth_count;      /* and that */
     berth_devices *devices;    /* of the plan's GPUs; NULL: there are none */
     bool owns_devices;
+    char (*gpus)[24];          /* their names, as the plan of the load has them */
+    uint32_t gpu_count;
     berth_slab_memory memory;  /* the caller's hooks; `alloc` NULL: there are none */
     berthi_device *host;       /* "cpu" */
     berthi_model_tier *tiers;  /* of the plan */
@@ -191,7 +193,9 @@ void berthi_model_unpin(const berth_model *model, void *memory, uint64_t bytes);
  */
 bool berthi_model_pin_stage(berth_model *model, void *memory, uint64_t bytes);
 
-/* Tiers of the plan, on the model's devices; none has a slab. */
+/* The device that a GPU of a plan is, by its name; BERTHI_NO_DEVICE: none of the model's. */
+uint32_t berthi_model_find_gpu(const berth_model *model, const char *name);
+/* Tiers of the plan, whose GPUs are all the model's, on its devices; none has a slab. */
 void berthi_model_describe(const berth_model *model, const berth_plan *plan,
                            berthi_model_tier *tiers);
 /* Nothing where it has no bytes. It is not pinned. On failure there is none. */

@@ -81,6 +81,7 @@ check_same(const berthi_replan *replan, berth_error *error)
 static berth_status
 check_devices(const berthi_replan *replan, berth_error *error)
 {
+    const berthi_about about = { .tensor = "plan", .tensor_length = strlen("plan") };
     const berth_model *const model = replan->model;
     const uint32_t count =
         model->devices != NULL ? berthi_devices_count(model->devices) : 0;
@@ -88,12 +89,17 @@ check_devices(const berthi_replan *replan, berth_error *error)
 
     for (uint32_t t = 0; t < replan->plan->summary.tier_count; t++)
         gpus += replan->plan->tiers[t].kind == BERTH_TIER_GPU;
-    if (gpus <= count)
-        return BERTH_OK;
-    return berthi_fail(
-        error, BERTH_REASON_ARGUMENT,
-        &(berthi_about){ .tensor = "plan", .tensor_length = strlen("plan") },
-        "has %" PRIu32 " GPUs, and the model %" PRIu32 " devices", gpus, count);
+    if (gpus > count)
+        return berthi_fail(error, BERTH_REASON_ARGUMENT, &about,
+                           "has %" PRIu32 " GPUs, and the model %" PRIu32 " devices", gpus,
+                           count);
+    for (uint32_t t = 0; t < replan->plan->summary.tier_count; t++)
+        if (replan->plan->tiers[t].kind == BERTH_TIER_GPU
+            && berthi_model_find_gpu(model, replan->plan->tiers[t].name) == BERTHI_NO_DEVICE)
+            return berthi_fail(error, BERTH_REASON_ARGUMENT, &about,
+                               "has %s, which the model was not loaded onto",
+                               replan->plan->tiers[t].name);
+    return BERTH_OK;
 }
 
 /* -------------------------------------------------------------------------- tiers */

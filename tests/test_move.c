@@ -367,6 +367,47 @@ test_move_between_devices(void)
 
 /* ------------------------------------------------------------------------------ swap */
 
+/* A plan that leaves the first device out is computed by the second one. */
+static void
+test_move_from_a_device(void)
+{
+    berth_plan_options options = loaded_options("0=64MiB,1=64MiB,cpu=64MiB");
+    static const char *const pins[] = {"model.layers.0-2=cuda:0", "model.layers.3-5=cuda:1"};
+    berth_plan *alone;
+    uint64_t before;
+    moved m;
+
+    options.pins = pins;
+    options.pin_count = 2;
+    moved_begin(&m, loaded_large(LAYERS, 2), &options, "sim:128MiB*2");
+    before = moved_free(&m, 1);
+    options.finding = NULL;
+    options.pin_count = 0;
+    options.max_memory = "1=128MiB,cpu=64MiB";
+    alone = moved_plan(&m, &options);
+    for (uint32_t round = 0; round < 2; round++) {
+        berth_model_tensor tensor;
+
+        if (moved_is_ok(&m, moved_move(&m, alone)))
+            check_plan(&m, alone);
+        CHECK_EQ(moved_free(&m, 0), 128 * MIB);
+        CHECK_LT(moved_free(&m, 1), before);
+        CHECK_EQ(berth_model_get_tensor(m.l.model, 2, &tensor), BERTH_OK);
+        CHECK_EQ(tensor.device, 1);
+        if (moved_is_ok(&m, moved_move(&m, m.l.p.plan)))
+            check_plan(&m, m.l.p.plan);
+        CHECK_EQ(moved_free(&m, 1), before);
+        CHECK_EQ(passed(&m.l, 1), m.looked);
+    }
+    /* One that it was not loaded onto. */
+    options.max_memory = "2=128MiB,cpu=64MiB";
+    CHECK_EQ(moved_move(&m, moved_plan(&m, &options)), BERTH_EINVAL);
+    CHECK_CONTAINS(m.error.message, "has cuda:2, which the model was not loaded onto");
+    moved_free_plans();
+    CHECK_EQ(moved_used(&m), m.memory);
+    moved_end(&m);
+}
+
 static void
 test_swap(void)
 {
@@ -488,6 +529,7 @@ main(int argc, char **argv)
     T_RUN(test_move_where_there_is_no_room);
     T_RUN(test_move_to_the_disk_and_back);
     T_RUN(test_move_between_devices);
+    T_RUN(test_move_from_a_device);
     T_RUN(test_swap);
     T_RUN(test_random);
     return t_end();

@@ -2091,7 +2091,8 @@ typedef struct berth_slab_memory {
      * `device`: number of the plan's GPU; BERTH_NO_INDEX: host memory. `alignment` is a
      * power of two. `purpose`: "slab", or "hold", what a slab lies in while its model
      * sleeps. NULL: there is none; the load fails with BERTH_ENOFIT, for host memory
-     * BERTH_ENOMEM, and gives everything back. Any thread.
+     * BERTH_ENOMEM, and gives everything back. A move that gets no memory of a device gives
+     * the old slab back, and asks again. Any thread.
      */
     void *(*alloc)(void *user, uint32_t device, uint64_t bytes, uint64_t alignment,
                    const char *purpose);

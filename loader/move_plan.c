@@ -151,7 +151,10 @@ refuse_room(const berthi_replan *replan, uint32_t t, uint64_t room, berth_error 
         replan->plan->tiers[t].name);
 }
 
-/* Host memory is asked for when it is taken: nobody knows what is free of it. */
+/*
+ * Host memory is asked for when it is taken: nobody knows what is free of it, nor what the
+ * caller's hooks have of a device (try_hooks).
+ */
 static berth_status
 measure_room(berthi_replan *replan, uint32_t t, berth_error *error)
 {
@@ -161,7 +164,8 @@ measure_room(berthi_replan *replan, uint32_t t, berth_error *error)
     berthi_device_properties properties;
     uint64_t room = 0;
 
-    if (tier->kind != BERTH_TIER_GPU || replan->is_kept[t])
+    if (tier->kind != BERTH_TIER_GPU || replan->is_kept[t]
+        || replan->model->memory.alloc != NULL)
         return BERTH_OK;
     tier->device->table->describe(tier->device, &properties);
     if (properties.is_host || tier->bytes <= properties.free_bytes)
@@ -308,6 +312,34 @@ berthi_replan_fini(berthi_replan *replan)
 
 /* ---------------------------------------------------------------------------- run */
 
+/*
+ * Slabs of devices that the caller has memory for; the others wait until the old one has gone,
+ * and then there is a hold to be carried, too.
+ */
+static berth_status
+try_hooks(berthi_replan *replan, berthi_carrier *carrier, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    for (uint32_t t = 0; t < replan->tier_count && status == BERTH_OK; t++) {
+        const uint32_t old = replan->old_of[t];
+
+        if (replan->tiers[t].kind != BERTH_TIER_GPU || replan->is_kept[t]
+            || replan->model->memory.alloc == NULL)
+            continue;
+        status = berthi_carrier_create_slab(carrier, &replan->tiers[t], error);
+        if (status == BERTH_ENOFIT && old != BERTHI_NO_TIER
+            && replan->model->tiers[old].slab != NULL) {
+            berthi_error_clear(error);
+            status = BERTH_OK;
+            replan->is_tight[t] = true;
+            replan->bytes += berthi_hold_bytes(replan->model, old, false);
+        }
+    }
+    berthi_job_set_total(carrier->job, replan->bytes);
+    return status;
+}
+
 /* Holds for devices without room for two slabs, whose old slab then goes. */
 static berth_status
 make_room(berthi_replan *replan, berthi_carrier *carrier, berthi_transfers *transfers,
@@ -338,7 +370,7 @@ make_slabs(berthi_replan *replan, berthi_carrier *carrier, berth_error *error)
         if (replan->is_kept[t]) {
             tier->slab = replan->model->tiers[replan->old_of[t]].slab;
             tier->is_pinned = replan->model->tiers[replan->old_of[t]].is_pinned;
-        } else {
+        } else if (tier->slab == NULL) {
             status = berthi_carrier_create_slab(carrier, tier, error);
         }
     }
@@ -451,6 +483,8 @@ berthi_replan_run(berthi_replan *replan, berthi_carrier *carrier, berth_error *e
     berthi_model_stop_leases(model);
     if (status == BERTH_OK)
         status = berthi_replan_write(replan, carrier, error);
+    if (status == BERTH_OK)
+        status = try_hooks(replan, carrier, error);
     if (status == BERTH_OK)
         status = make_room(replan, carrier, &transfers, error);
     if (status == BERTH_OK)

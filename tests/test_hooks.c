@@ -12,6 +12,7 @@
 #include "tests/vacant.h"
 
 #define CALLS 8u
+#define MIB   (UINT64_C(1) << 20)
 
 typedef struct call {
     uint32_t device;
@@ -242,6 +243,97 @@ test_asleep(void)
     CHECK_EQ(h.there, 0);
 }
 
+/* Memory of a device that the caller has taken all of, and hands out from its beginning. */
+typedef struct pool {
+    hooked host;
+    berth_devices *devices;
+    uint8_t *memory;
+    uint64_t bytes;
+    uint64_t given[2]; /* 0: nothing; the second slab lies in the second half */
+    uint32_t slabs;    /* at once, at most */
+    uint32_t refused;
+} pool;
+
+static void *
+take_of_pool(void *user, uint32_t device, uint64_t bytes, uint64_t alignment,
+             const char *purpose)
+{
+    pool *const p = user;
+
+    if (device == BERTH_NO_INDEX)
+        return take(&p->host, device, bytes, alignment, purpose);
+    for (uint32_t i = 0; i < p->slabs; i++)
+        if (p->given[i] == 0 && bytes <= p->bytes / p->slabs) {
+            p->given[i] = bytes;
+            return p->memory + i * (p->bytes / p->slabs);
+        }
+    p->refused++;
+    return NULL;
+}
+
+static void
+give_to_pool(void *user, uint32_t device, void *memory, uint64_t bytes, uint64_t alignment,
+             const char *purpose)
+{
+    pool *const p = user;
+
+    if (device == BERTH_NO_INDEX) {
+        give(&p->host, device, memory, bytes, alignment, purpose);
+        return;
+    }
+    for (uint32_t i = 0; i < p->slabs; i++)
+        if (memory == p->memory + i * (p->bytes / p->slabs)) {
+            CHECK_EQ(p->given[i], bytes);
+            p->given[i] = 0;
+        }
+}
+
+/* Moves to larger slabs and back; what the device itself has left says nothing of the pool. */
+static void
+move_within(uint32_t slabs)
+{
+    berth_plan_options options = loaded_options("0=14MiB,cpu=64MiB");
+    pool p = {.bytes = slabs * 24 * MIB, .slabs = slabs,
+              .host = {.refused = CALLS, .misplaced = CALLS}};
+    berth_slab_memory memory = {.user = &p, .alloc = take_of_pool, .free = give_to_pool};
+    berth_plan *larger;
+    berth_job *job;
+    loaded l;
+
+    loaded_begin(&l, folder_of(), &options, slabs == 1 ? "sim:26MiB" : "sim:50MiB");
+    p.devices = p.host.devices = l.devices;
+    CHECK_EQ(berth_device_alloc(l.devices, 0, p.bytes, (void **)(void *)&p.memory, &l.error),
+             BERTH_OK);
+    l.options.slab_memory = &memory;
+    loaded_load(&l);
+    T_REQUIRE(l.status == BERTH_OK);
+    options.finding = NULL;
+    options.max_memory = "0=24MiB,cpu=64MiB";
+    T_REQUIRE(berth_plan_create(l.p.context, l.p.checkpoint, &options, &larger, &l.error)
+              == BERTH_OK);
+    for (uint32_t i = 0; i < 2; i++) {
+        CHECK_EQ(berth_model_move_start(l.model, i == 0 ? larger : l.p.plan, NULL, &job,
+                                        &l.error),
+                 BERTH_OK);
+        if (!CHECK_EQ(berth_job_finish(job, &l.error), BERTH_OK))
+            t_note("%s", l.error.message);
+        loaded_check(&l, folder_of());
+        CHECK_EQ(p.refused, slabs == 1 ? i + 1 : 0);
+    }
+    loaded_unload(&l);
+    CHECK_EQ(p.given[0] + p.given[1], 0);
+    berth_device_free(l.devices, 0, p.memory, p.bytes);
+    berth_plan_destroy(larger);
+    loaded_end(&l);
+}
+
+static void
+test_moved(void)
+{
+    move_within(1);
+    move_within(2);
+}
+
 /* ------------------------------------------------------------------------ refusals */
 
 static void
@@ -367,6 +459,7 @@ main(int argc, char **argv)
     T_RUN(test_slabs);
     T_RUN(test_on_the_host);
     T_RUN(test_asleep);
+    T_RUN(test_moved);
     T_RUN(test_refused);
     T_RUN(test_misplaced);
     T_RUN(test_hooks_are_two);

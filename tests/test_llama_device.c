@@ -274,6 +274,25 @@ test_several_devices(void)
                 false, false);
 }
 
+/* The final norm on one device, the head on another, which gets what it has made. */
+static void
+test_head_on_a_device_of_its_own(void)
+{
+    EACH_MODEL(i)
+    for (uint32_t batch = 0; batch < 8; batch += 7) {
+        const bool is_tied = strcmp(models[i], "qwen3") == 0;
+        const decoded_setup here = setup_of(models[i], BERTH_ENCODING_NF4, 1);
+        decoded_setup there = here;
+
+        there.max_memory = "0=64MiB,1=64MiB,cpu=1GiB";
+        there.devices = "sim:64MiB,backing=sealed*2";
+        there.pins[0] = "model.norm=cuda:0";
+        there.pins[1] = is_tied ? "model.embed_tokens=cuda:1" : "lm_head=cuda:1";
+        there.batch = batch;
+        decoded_check_same(&here, &there, NULL);
+    }
+}
+
 /* More logits than the head computes at once. */
 static void
 test_many_logits(void)
@@ -509,6 +528,7 @@ main(int argc, char **argv)
     T_RUN(test_streamed_from_host);
     T_RUN(test_streamed_from_disk);
     T_RUN(test_several_devices);
+    T_RUN(test_head_on_a_device_of_its_own);
     T_RUN(test_many_logits);
     T_RUN(test_embeddings_elsewhere);
     T_RUN(test_experts_apart);

@@ -358,6 +358,24 @@ test_two_devices(void)
                 false, false);
 }
 
+/* The final norm on one device, the head on another. */
+static void
+test_head_on_a_device_of_its_own(void)
+{
+    EACH_MODEL(i)
+    {
+        const bool is_tied = strcmp(models[i], "qwen3") == 0;
+        const setup here = { .model = models[i], .cache_dtype = BERTH_F32 };
+        setup there = here;
+
+        there.max_memory = "0=64MiB,1=64MiB,cpu=1GiB";
+        there.devices = "sim:64MiB*2";
+        there.pins[0] = "model.norm=cuda:0";
+        there.pins[1] = is_tied ? "model.embed_tokens=cuda:1" : "lm_head=cuda:1";
+        decoded_check_same(&here, &there, NULL);
+    }
+}
+
 /* A head that is stored although it is the embedding, which is brought for each pass. */
 static void
 test_tied_and_stored(void)
@@ -550,6 +568,7 @@ main(int argc, char **argv)
     T_RUN(test_experts_apart);
     T_RUN(test_processor_with_disk);
     T_RUN(test_two_devices);
+    T_RUN(test_head_on_a_device_of_its_own);
     T_RUN(test_tied_and_stored);
     T_RUN(test_mistral_and_qwen2);
     T_RUN(test_window);

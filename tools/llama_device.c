@@ -238,8 +238,9 @@ device_compute(llama_engine *engine, const llama_stage *stage, uint32_t number,
 
     if (status != BERTH_OK)
         return status;
-    if (number == c->layers)
-        return llama_place_head(e->at, stage, error);
+    if (number >= c->layers)
+        return llama_stage_has(stage, LLAMA_HEAD) ? llama_place_head(e->at, stage, error)
+                                                  : llama_place_norm(e->at, stage, error);
     status = llama_place_attend(e->at, stage, number, error);
     if (status != BERTH_OK)
         return status;

@@ -335,7 +335,10 @@ llama_head_run(llama_scratch *scratch, const llama_stage *stage, uint32_t count,
     const llama_product head = { &stage->tensors[LLAMA_HEAD].matrix, scratch->normed, logits,
                                  count - first };
 
-    normalise(scratch, &stage->tensors[LLAMA_FINAL_NORM],
-              scratch->hidden + (uint64_t)first * scratch->config->hidden, count - first);
-    return llama_matrix_multiply(scratch->multiplier, &head, 1, error);
+    if (llama_stage_has(stage, LLAMA_FINAL_NORM))
+        normalise(scratch, &stage->tensors[LLAMA_FINAL_NORM],
+                  scratch->hidden + (uint64_t)first * scratch->config->hidden, count - first);
+    return llama_stage_has(stage, LLAMA_HEAD)
+               ? llama_matrix_multiply(scratch->multiplier, &head, 1, error)
+               : BERTH_OK;
 }

@@ -58,7 +58,10 @@ berth_status llama_layer_experts(llama_scratch *scratch, const llama_stage *stag
 /* Both. */
 berth_status llama_layer_run(llama_scratch *scratch, const llama_stage *stage,
                              uint32_t layer, uint32_t count, berth_error *error);
-/* Final norm and head: logits of the last of `count` tokens, or of all. */
+/*
+ * Final norm and head, or the one of them that the stage has: logits of the last of `count`
+ * tokens, or of all.
+ */
 berth_status llama_head_run(llama_scratch *scratch, const llama_stage *stage,
                             uint32_t count, bool wants_all, float *logits,
                             berth_error *error);

@@ -70,7 +70,7 @@ count_stage(llama_place *p, const llama_stage *stage, uint32_t number, berth_err
     const llama_config *const c = p->engine->options->config;
     const uint32_t batch = p->engine->options->batch;
 
-    if (number == c->layers) {
+    if (number >= c->layers) {
         count_tensor(p, &stage->tensors[LLAMA_HEAD], BERTH_F32, LLAMA_LOGIT_ROWS);
         return BERTH_OK;
     }

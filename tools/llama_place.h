@@ -107,7 +107,10 @@ berth_status llama_place_gather(const llama_place *place, const uint32_t *slots,
 berth_status llama_place_experts(const llama_place *place, const llama_stage *stage,
                                  uint32_t first, uint32_t end, uint64_t slot,
                                  berth_error *error);
-/* Final norm and head; waits. */
+/* The final norm of all tokens in place->hidden, for a head that is computed elsewhere. */
+berth_status llama_place_norm(llama_place *place, const llama_stage *stage,
+                              berth_error *error);
+/* Final norm, unless another stage has had it, and head; waits. */
 berth_status llama_place_head(llama_place *place, const llama_stage *stage,
                               berth_error *error);
 

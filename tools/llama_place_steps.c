@@ -462,15 +462,30 @@ llama_place_experts(const llama_place *p, const llama_stage *stage, uint32_t fir
 
 /* ---------------------------------------------------------------------------- head */
 
+berth_status
+llama_place_norm(llama_place *p, const llama_stage *stage, berth_error *error)
+{
+    const berth_status status = llama_place_settle(p, error);
+
+    return status == BERTH_OK ? normalise(p, &stage->tensors[LLAMA_FINAL_NORM], p->hidden,
+                                          BERTH_F32, 0, p->engine->pass->count, error)
+                              : status;
+}
+
 /* Logits of `count` of the pass's tokens from `first` on. */
 static berth_status
 compute_logits(const llama_place *p, const llama_stage *stage, uint32_t first, uint32_t count,
                berth_error *error)
 {
-    const berth_status status = normalise(p, &stage->tensors[LLAMA_FINAL_NORM], p->last,
-                                          BERTH_F32, first, count, error);
+    const bool has_norm = llama_stage_has(stage, LLAMA_FINAL_NORM);
+    const float *const inputs =
+        has_norm ? p->last : p->hidden + (uint64_t)first * p->engine->options->config->hidden;
+    const berth_status status =
+        has_norm ? normalise(p, &stage->tensors[LLAMA_FINAL_NORM], p->last, BERTH_F32, first,
+                             count, error)
+                 : BERTH_OK;
 
-    return status == BERTH_OK ? multiply_as(p, &stage->tensors[LLAMA_HEAD], BERTH_F32, p->last,
+    return status == BERTH_OK ? multiply_as(p, &stage->tensors[LLAMA_HEAD], BERTH_F32, inputs,
                                             p->logits, count, error)
                               : status;
 }

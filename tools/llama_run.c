@@ -174,7 +174,7 @@ run_pass(llama_run *run, const llama_pass *pass, berth_error *error)
 {
     llama_engine *const engine = run->engine;
     const bool has_head = pass->logits != NULL || pass->next != NULL;
-    const uint32_t stages = run->weights.stage_count - (has_head ? 0 : 1);
+    const uint32_t stages = has_head ? run->weights.stage_count : run->options.config->layers;
     berth_status status;
 
     run->pass = *pass;

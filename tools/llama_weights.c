@@ -248,22 +248,47 @@ find_layer(search *s, uint32_t layer)
 }
 
 /* A tied head is the embedding's weight, unless it is stored once more. */
+static const char *
+head_module(const search *s)
+{
+    const bool is_stored = berth_model_find(s->model, "lm_head.weight", 14)
+                           != BERTH_NO_TENSOR;
+
+    return is_stored || !s->config->is_tied ? "lm_head" : "model.embed_tokens";
+}
+
+/* Whether another device than the stage's computes the module. */
+static bool
+is_elsewhere(search *s, const char *module, const llama_stage *stage)
+{
+    berth_model_tensor tensor;
+    uint64_t berth;
+    char name[NAME_CAPACITY];
+
+    snprintf(name, sizeof name, "%s.weight", module);
+    return find(s, name, &berth, &tensor) && tensor.device != stage->device;
+}
+
+/* Final norm and head: one stage, or two where they are computed on two devices. */
 static void
 find_head(search *s)
 {
     const llama_config *const c = s->config;
-    llama_stage *const stage = &s->weights->stages[c->layers];
-    const bool is_stored = berth_model_find(s->model, "lm_head.weight", 14)
-                           != BERTH_NO_TENSOR;
+    const char *const head = head_module(s);
+    llama_stage *stage = &s->weights->stages[c->layers];
 
-    begin_stage(s, stage, 2);
+    begin_stage(s, stage, LLAMA_END_COUNT);
     if (s->status != BERTH_OK)
         return;
     stage->bytes = find_weight(s, "model.norm", 0, c->hidden,
                                &stage->tensors[LLAMA_FINAL_NORM]);
-    stage->bytes += find_weight(s, is_stored || !c->is_tied ? "lm_head"
-                                                            : "model.embed_tokens",
-                                c->vocab, c->hidden, &stage->tensors[LLAMA_HEAD]);
+    if (s->status == BERTH_OK && is_elsewhere(s, head, stage)) {
+        stage = &s->weights->stages[s->weights->stage_count++];
+        begin_stage(s, stage, LLAMA_END_COUNT);
+    }
+    if (s->status == BERTH_OK)
+        stage->bytes += find_weight(s, head, c->vocab, c->hidden,
+                                    &stage->tensors[LLAMA_HEAD]);
 }
 
 /* ---------------------------------------------------------------------- interface */
@@ -275,7 +300,7 @@ llama_weights_find(const berth_model *model, const llama_config *config,
     search s = { model, config, out, NULL, error, BERTH_OK };
 
     *out = (llama_weights){ .model = model, .stage_count = config->layers + 1 };
-    out->stages = calloc(out->stage_count, sizeof *out->stages);
+    out->stages = calloc(out->stage_count + 1u, sizeof *out->stages);
     if (out->stages == NULL)
         return llama_fail(error, BERTH_ENOMEM, NULL, "no memory for %u layers",
                           (unsigned)config->layers);

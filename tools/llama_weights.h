@@ -8,6 +8,8 @@
 #ifndef BERTH_TOOLS_LLAMA_WEIGHTS_H
 #define BERTH_TOOLS_LLAMA_WEIGHTS_H
 
+#include <stdbool.h>
+
 #include "loader/berth.h"
 #include "tools/llama_config.h"
 #include "tools/llama_matrix.h"
@@ -50,13 +52,21 @@ typedef struct llama_stage {
     uint32_t expert_slots; /* experts that are leased at once; 0: they need no lease */
 } llama_stage;
 
-/* Tensors of the last stage. */
+/* Tensors of the stages behind the layers: one has both, or two have one each. */
 #define LLAMA_FINAL_NORM 0u
 #define LLAMA_HEAD 1u
+#define LLAMA_END_COUNT 2u
+
+static inline bool
+llama_stage_has(const llama_stage *stage, uint32_t tensor)
+{
+    return stage->tensors[tensor].berth != BERTH_NO_TENSOR;
+}
 
 typedef struct llama_weights {
     const berth_model *model;
-    llama_stage *stages;     /* decoder layers, then final norm and head */
+    llama_stage *stages;     /* decoder layers, then final norm and head: one, or two
+                                where they have two devices */
     uint32_t stage_count;
     llama_tensor embedding;  /* not taken: its rows are fetched one by one */
     uint64_t columns;        /* of the widest matrix */

@@ -331,7 +331,8 @@ print_json(const program *p)
            ", \"streamed_disk_bytes\": %" PRIu64 ", \"is_simulated\": %s",
            p->prompt, p->load_seconds, p->prompt_seconds, p->generate_seconds, passes(p),
            tokens_per_second(p), llama_run_token_bytes(p->run), llama_run_threads(p->run),
-           p->report.placed_bytes, leases.copied_bytes, leases.disk_bytes,
+           p->report.placed_bytes, leases.copied_bytes + leases.expert_bytes,
+           leases.disk_bytes + leases.expert_disk_bytes,
            p->is_simulated ? "true" : "false");
     if (p->is_simulated)
         printf(", \"simulated_seconds\": %.9f", berth_devices_seconds(p->devices));

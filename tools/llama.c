@@ -88,10 +88,8 @@ make_plan(program *p, berth_error *error)
     status = llama_options_plan(&p->options, options, error);
     if (status != BERTH_OK)
         return status;
-    if (p->compute == LLAMA_COMPUTE_DEVICE) {
-        options->context = capacity_of(p); /* keys and values lie there, too */
-        options->cache_dtype = llama_options_dtype(p->options.cache_dtype);
-    }
+    options->context = capacity_of(p);
+    options->cache_dtype = llama_options_dtype(p->options.cache_dtype);
     options->devices = p->devices;
     if (options->max_memory == NULL && p->devices != NULL)
         options->max_memory = load_budgets(p->context, p->devices, p->memory);

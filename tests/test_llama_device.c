@@ -513,6 +513,32 @@ test_memory_of_devices(void)
     dismiss(r);
 }
 
+/* A load without devices opens those of its plan, which are none that the decoder has. */
+static void
+test_devices_of_the_load_alone(void)
+{
+    static const char *const pins[] = { "model.layers=cpu", "model.layers=cuda:0" };
+
+    for (size_t i = 0; i < 4; i++) {
+        decoded_setup s = setup_of("llama", BERTH_ENCODING_NATIVE, 0);
+        berth_error error;
+        llama_run *run = NULL;
+        llama_run_options options;
+        ready *r;
+
+        s.max_memory = "0=64MiB,cpu=1GiB";
+        s.devices = "sim:64MiB";
+        s.pins[0] = pins[i % 2];
+        r = prepare(&s);
+        options = r->options;
+        options.devices = NULL;
+        options.compute = i < 2 ? LLAMA_COMPUTE_HOST : LLAMA_COMPUTE_DEVICE;
+        CHECK_EQ(llama_run_create(&options, &run, &error), BERTH_EUNSUPPORTED);
+        CHECK_CONTAINS(error.message, "give them with --devices");
+        dismiss(r);
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -535,5 +561,6 @@ main(int argc, char **argv)
     T_RUN(test_experts_encoded);
     T_RUN(test_faults);
     T_RUN(test_memory_of_devices);
+    T_RUN(test_devices_of_the_load_alone);
     T_MAIN_END;
 }

@@ -41,6 +41,31 @@ open_streams(llama_run *run, berth_error *error)
     return status;
 }
 
+/* Host memory, or a device of those that the run has. */
+static bool
+is_within_reach(const llama_run *run, uint32_t device)
+{
+    return device == BERTH_NO_INDEX || device < run->device_count;
+}
+
+/* A load opens devices of its own where it is given none: nobody here computes on those. */
+static berth_status
+check_reach(const llama_run *run, berth_error *error)
+{
+    berth_model_tensor embedding;
+    bool is_good = berth_model_get_tensor(run->options.model, run->weights.embedding.berth,
+                                          &embedding)
+                       != BERTH_OK
+                   || !embedding.is_resident || is_within_reach(run, embedding.device);
+
+    for (uint32_t i = 0; i < run->weights.stage_count; i++)
+        is_good = is_good && is_within_reach(run, run->weights.stages[i].device);
+    return is_good ? BERTH_OK
+                   : llama_fail(error, BERTH_EUNSUPPORTED, NULL,
+                                "the plan computes on GPUs: give them with --devices, as "
+                                "`--devices cuda`");
+}
+
 static berth_status
 create(llama_run *run, berth_error *error)
 {
@@ -50,6 +75,8 @@ create(llama_run *run, berth_error *error)
 
     if (status == BERTH_OK)
         status = open_streams(run, error);
+    if (status == BERTH_OK)
+        status = check_reach(run, error);
     for (uint32_t i = 0; i < run->weights.stage_count && status == BERTH_OK; i++)
         run->token_bytes += run->weights.stages[i].bytes;
     from.streams = run->streams;

@@ -344,8 +344,13 @@ test_refuses_numbers(void)
     }
     check_refused("{\"model_type\": \"mixtral\", \"num_experts_per_tok\": 9, " COUNTS "}",
                   BERTH_EFORMAT, "num_experts_per_tok");
+    check_refused("{\"model_type\": \"mixtral\", \"num_local_experts\": 65537, " COUNTS "}",
+                  BERTH_EFORMAT, "num_experts_per_tok");
     check_refused("{\"model_type\": \"qwen3_moe\", \"decoder_sparse_step\": 0, " COUNTS "}",
                   BERTH_EFORMAT, "num_experts_per_tok");
+    /* No matrix of theirs has a column then. */
+    check_refused("{\"model_type\": \"qwen3_moe\", \"moe_intermediate_size\": 0, " COUNTS "}",
+                  BERTH_EFORMAT, "moe_intermediate_size");
 }
 
 static void

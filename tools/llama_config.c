@@ -294,9 +294,14 @@ read_experts(reading *r, llama_config *c)
     c->is_renormalised = !is_qwen || read_bool(r, "norm_topk_prob", false);
     step = is_qwen ? read_number(r, "decoder_sparse_step", 1) : 1;
     if (r->status == BERTH_OK
-        && (step == 0 || c->experts_used == 0 || c->experts_used > c->experts)) {
+        && (step == 0 || c->experts_used == 0 || c->experts_used > c->experts
+            || c->experts > LLAMA_EXPERTS_MAX)) {
         refuse(r, BERTH_EFORMAT, "num_experts_per_tok",
                "with the number of experts and of layers between is no choice");
+        return;
+    }
+    if (c->expert_inner == 0) {
+        refuse(r, BERTH_EFORMAT, "moe_intermediate_size", "is missing or describes no decoder");
         return;
     }
     for (uint32_t layer = 0; layer < c->layers && r->status == BERTH_OK; layer++)

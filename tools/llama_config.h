@@ -12,6 +12,7 @@
 #include "loader/berth.h"
 
 #define LLAMA_LAYERS_MAX 1024u
+#define LLAMA_EXPERTS_MAX 65536u /* of a layer */
 
 /* How positions beyond those of the training are brought back into them. */
 typedef enum llama_scaling {

@@ -253,6 +253,9 @@ test_largest(void)
     CHECK_EQ(llama_math_largest(x, 5), 1);
     CHECK_EQ(llama_math_largest(x, 1), 0);
     CHECK_EQ(llama_math_largest(x + 3, 2), 0);
+    /* As a device has it: a row of a head that holds one chooses nothing. */
+    CHECK_EQ(llama_math_largest((float[4]){ NAN, -2, NAN, -1 }, 4), 3);
+    CHECK_EQ(llama_math_largest((float[3]){ NAN, -INFINITY, NAN }, 3), 0);
 }
 
 static void

@@ -254,7 +254,7 @@ llama_math_largest(const float *x, uint32_t count)
     uint32_t largest = 0;
 
     for (uint32_t i = 1; i < count; i++)
-        if (x[i] > x[largest])
+        if (x[i] > x[largest] || (isnan(x[largest]) && x[i] > -INFINITY))
             largest = i;
     return largest;
 }

@@ -37,7 +37,7 @@ void llama_math_norm(const float *x, const float *weight, float epsilon, uint64_
 void llama_math_swiglu(float *gate, const float *up, uint64_t count);
 /* Into shares that add up to 1. */
 void llama_math_softmax(float *x, uint64_t count);
-/* The largest; of equal ones the first. */
+/* The largest; of equal ones the first. A NaN counts as -infinity. */
 uint32_t llama_math_largest(const float *x, uint32_t count);
 /*
  * Softmax of `count` logits of experts; the `used` largest, in the order of their

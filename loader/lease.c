@@ -172,18 +172,20 @@ berthi_leases_stream(const berthi_leases *leases, uint32_t layer)
     return leases != NULL && berthi_lease_unit_of(leases, layer) != NULL;
 }
 
+/* Now, or when those who wait have seen that it failed. */
 static bool
 has_slot_to_give(const berthi_lease_line *line)
 {
     for (uint32_t i = 0; i < line->slot_count; i++)
-        if (line->slots[i].leases == 0 && line->slots[i].waiters == 0)
+        if ((line->slots[i].leases == 0 && line->slots[i].waiters == 0)
+            || line->slots[i].fill == BERTHI_LEASE_FAILED)
             return true;
     return false;
 }
 
 /*
  * The slot in which the unit is, or is going to be. NULL with BERTH_OK: the feeder is at
- * another unit that somebody waits for.
+ * another unit that somebody waits for, or somebody has not seen yet that a slot failed.
  */
 static berth_status
 find_or_fill(berthi_leases *leases, berthi_lease_line *line, uint32_t number,

@@ -360,8 +360,10 @@ berthi_lease_await_feeder(berthi_leases *leases, berthi_lease_line *line,
         return berthi_lease_fail_time(leases, &leases->units[slot->unit], error);
     if (error != NULL)
         *error = line->error;
-    if (slot->waiters == 0)
+    if (slot->waiters == 0) {
         berthi_lease_empty(line, slot);
+        pthread_cond_broadcast(&line->changed); /* whoever wants a slot */
+    }
     return line->status;
 }
 

@@ -5,6 +5,8 @@
 #include "loader/lease.h"
 
 #include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -565,6 +567,69 @@ test_reads_that_fail(void)
     leased_end(&l);
 }
 
+/* Who asks for a layer, on a thread. */
+typedef struct asker {
+    leased *leased;
+    uint32_t layer;
+    berth_status status;
+    berth_error error;
+    _Atomic bool has_answer;
+} asker;
+
+static void *
+ask(void *user)
+{
+    asker *const a = user;
+
+    a->status = berthi_leases_acquire(a->leased->leases, a->layer, NULL, &a->error);
+    atomic_store(&a->has_answer, true);
+    return NULL;
+}
+
+/*
+ * The only slot has failed, which the one who waited for it has not seen yet: nobody is going
+ * to lease it, so that another one waits for it, too.
+ */
+static void
+test_a_slot_that_has_failed_is_free_soon(void)
+{
+    const leased_options options = options_of(MIX_DISK, 1, NULL);
+    asker other = { .status = BERTH_PENDING };
+    berthi_lease_line *line;
+    pthread_t thread;
+    berth_error error;
+    leased l;
+
+    leased_begin(&l, leased_llama(LAYERS, 2), &options);
+    T_REQUIRE(start(&l, 64 * KIB));
+    line = &l.leases->lines[0];
+    CHECK_EQ(line->slot_count, 1);
+    T_REQUIRE(berthi_leases_acquire(l.leases, layer_of(&l, 0), NULL, &error) == BERTH_OK);
+    pthread_mutex_lock(&line->lock);
+    line->slots[0].leases = 0;
+    line->slots[0].waiters = 1;
+    line->slots[0].fill = BERTHI_LEASE_FAILED;
+    pthread_mutex_unlock(&line->lock);
+    other.leased = &l;
+    other.layer = layer_of(&l, 1);
+    T_REQUIRE(pthread_create(&thread, NULL, ask, &other) == 0);
+    berthi_sys_sleep(UINT64_C(50000000));
+    CHECK(!atomic_load(&other.has_answer));
+    pthread_mutex_lock(&line->lock);
+    line->slots[0].waiters = 0;
+    (void)berthi_lease_await_feeder(l.leases, line, &line->slots[0], 0, &error);
+    pthread_mutex_unlock(&line->lock);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    if (CHECK_EQ(other.status, BERTH_OK))
+        CHECK_EQ(berthi_leases_release(l.leases, other.layer, NULL, &error), BERTH_OK);
+    else
+        T_NOTE("%s", other.error.message);
+    passes(&l, 1);
+    CHECK_EQ(l.wrong, 0);
+    leased_stop(&l);
+    leased_end(&l);
+}
+
 static void
 test_every_call_can_fail(void)
 {
@@ -803,6 +868,7 @@ main(int argc, char **argv)
     T_RUN(test_files_that_go);
     T_RUN(test_files_that_change);
     T_RUN(test_reads_that_fail);
+    T_RUN(test_a_slot_that_has_failed_is_free_soon);
     T_RUN(test_every_call_can_fail);
     T_RUN(test_device_faults);
     T_RUN(test_a_device_is_lost);

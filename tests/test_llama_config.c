@@ -123,6 +123,17 @@ test_defaults(void)
     }
 }
 
+/* As models say that have no groups: not the number of the family. */
+static void
+test_heads_of_keys_that_are_null(void)
+{
+    llama_config *const c
+        = read_good("\"model_type\": \"qwen2\", \"num_key_value_heads\": null");
+
+    CHECK_EQ(c->kv_heads, 8);
+    free(c);
+}
+
 /* LLM.int8()'s default where it is not said; what is no magnitude sets none apart. */
 static void
 test_int8_thresholds(void)
@@ -374,6 +385,7 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_llama);
     T_RUN(test_defaults);
+    T_RUN(test_heads_of_keys_that_are_null);
     T_RUN(test_int8_thresholds);
     T_RUN(test_windows);
     T_RUN(test_experts);

@@ -370,6 +370,17 @@ check_counts(reading *r, const llama_config *c)
             refuse(r, BERTH_EFORMAT, checks[i].key, "is missing or describes no decoder");
 }
 
+/* Where the key is absent it is the family's number; null is a head of keys for each. */
+static uint32_t
+read_kv_heads(reading *r, uint32_t heads)
+{
+    static const char key[] = "num_key_value_heads";
+    const bool is_absent = berth_config_kind_of(r->config, key) == BERTH_CONFIG_ABSENT;
+
+    return read_number(r, key,
+                       is_absent && r->family->kv_heads > 0 ? r->family->kv_heads : heads);
+}
+
 static void
 read_counts(reading *r, llama_config *c)
 {
@@ -379,8 +390,7 @@ read_counts(reading *r, llama_config *c)
     c->layers = read_number(r, "num_hidden_layers", 0);
     c->hidden = read_number(r, "hidden_size", 0);
     c->heads = read_number(r, "num_attention_heads", 0);
-    c->kv_heads = read_number(r, "num_key_value_heads", f->kv_heads > 0 ? f->kv_heads
-                                                                        : c->heads);
+    c->kv_heads = read_kv_heads(r, c->heads);
     c->head_dim = read_number(r, "head_dim",
                               f->head_dim > 0 ? f->head_dim
                               : c->heads > 0  ? c->hidden / c->heads

@@ -2824,7 +2824,7 @@ BERTH_API berth_status berth_model_dequantize(berth_model *model, uint64_t berth
  * state and berth_model_leases(); acquire and digest are refused then (MOVING), and while
  * it is asleep (ASLEEP). What is leased when a job begins ends the job (BERTH_EINVAL), and
  * can be used and released as if there were none. Tensors of a model that sleeps have no
- * memory.
+ * memory but where it has stayed: without `discards`, what the plan has in host memory.
  *
  * All or nothing: after a failure or a cancel the model is what it was before. Where
  * memory was given back before other memory could be taken (swap, and move on a device

@@ -73,6 +73,23 @@ static const machine machines[] = {
 
 #define MACHINES (sizeof machines / sizeof machines[0])
 
+/* What the plan has in host memory has stayed there. */
+static void
+check_places(const moved *m)
+{
+    for (uint64_t i = 0; i < m->l.p.summary.berth_count; i++) {
+        berth_model_tensor tensor;
+        berth_plan_tier tier;
+
+        CHECK_EQ(berth_model_get_tensor(m->l.model, i, &tensor), BERTH_OK);
+        CHECK_EQ(berth_plan_get_tier(m->l.p.plan, tensor.tier, &tier), BERTH_OK);
+        CHECK_EQ(tensor.parts[0].memory != NULL,
+                 tier.kind == BERTH_TIER_CPU && tensor.is_resident);
+        CHECK_EQ(berth_model_get_host(m->l.model, i, &tensor),
+                 tier.kind == BERTH_TIER_CPU ? BERTH_OK : BERTH_ENOENT);
+    }
+}
+
 static void
 check_asleep(moved *m, bool discards)
 {
@@ -94,6 +111,7 @@ check_asleep(moved *m, bool discards)
         CHECK_EQ(m->report.slab_bytes, on_host);
         CHECK_EQ(m->report.carried_bytes,
                  planned_weights(m->l.p.plan, BERTH_TIER_GPU));
+        check_places(m);
         CHECK_GE(m->report.held_bytes, m->report.carried_bytes);
         CHECK_LT(m->report.held_bytes, m->report.carried_bytes + count * 4 * KIB + 1);
     }

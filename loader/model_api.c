@@ -28,13 +28,16 @@ owner_of(const berth_plan *plan, uint64_t number)
     return owner < plan->berth_count ? owner : number;
 }
 
+/* Its layer's home, but where a map has put it onto another device: that computes it there. */
 static uint32_t
 device_of(const berth_model *model, const berthi_berth *berth)
 {
-    const uint32_t home = model->plan->layers[berth->layer].out.home;
+    const bool is_on_device = model->tiers[berth->tier].kind == BERTH_TIER_GPU;
+    const uint32_t tier =
+        is_on_device ? berth->tier : model->plan->layers[berth->layer].out.home;
 
-    return model->tiers[home].number == BERTHI_NO_DEVICE ? BERTH_NO_INDEX
-                                                         : model->tiers[home].number;
+    return model->tiers[tier].number == BERTHI_NO_DEVICE ? BERTH_NO_INDEX
+                                                         : model->tiers[tier].number;
 }
 
 /* `place`: of the berth that has the bytes. */

@@ -544,6 +544,36 @@ test_tied_and_stored(void)
     check_tied("0=64MiB,1=64MiB", "sim:64MiB*2", "model.embed_tokens=cuda:1", 1);
 }
 
+/* A map may divide a layer: what it puts onto another device is computed there. */
+static void
+test_a_layer_on_two_devices(void)
+{
+    const char *const map = fixture_format("%s/map.json", fixture_folder());
+    berth_plan_options options = loaded_options("0=64MiB,1=64MiB");
+    uint32_t seen[2] = { 0 };
+    loaded l;
+
+    fixture_text(map, "{\"\": 0, \"model.layers.0.mlp\": 1}");
+    options.device_map = map;
+    loaded_begin(&l, loaded_llama(1, "BF16", 1), &options, "sim:64MiB*2");
+    loaded_load(&l);
+    T_REQUIRE(l.status == BERTH_OK);
+    for (uint64_t i = 0; i < l.p.summary.berth_count; i++) {
+        berth_model_tensor tensor;
+        uint32_t device;
+
+        CHECK_EQ(berth_model_get_tensor(l.model, i, &tensor), BERTH_OK);
+        device = strstr(tensor.name, "mlp") != NULL;
+        CHECK_EQ(tensor.device, device);
+        CHECK_EQ(tensor.tier, device);
+        CHECK_EQ(tensor.is_resident, 1);
+        seen[device]++;
+    }
+    CHECK_EQ(seen[1], 3);
+    CHECK_GT(seen[0], 5);
+    loaded_end(&l);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -558,5 +588,6 @@ main(int argc, char **argv)
     T_RUN(test_resident_experts_are_leased);
     T_RUN(test_arguments_of_experts);
     T_RUN(test_tied_and_stored);
+    T_RUN(test_a_layer_on_two_devices);
     T_MAIN_END;
 }

@@ -843,15 +843,17 @@ test_difference_of_devices(void)
 static void
 test_difference_of_nothing(void)
 {
-    draw_map maps[2] = { { 0 }, { 0 } };
+    draw_map before = { 0 };
+    draw_map after = { 0 };
+    draw_map *const maps[] = { &before, &after };
 
     for (int i = 0; i < 2; i++) {
-        drawn_tier(&maps[i], "cuda:0", 0);
-        drawn_tier(&maps[i], "cpu", 1000);
-        add_layer(&maps[i], "x.0", 1, 1, 500);
-        drawn_finish(&maps[i]);
+        drawn_tier(maps[i], "cuda:0", 0);
+        drawn_tier(maps[i], "cpu", 1000);
+        add_layer(maps[i], "x.0", 1, 1, 500);
+        drawn_finish(maps[i]);
     }
-    draw_difference(&maps[0], &maps[1], 60);
+    draw_difference(&before, &after, 60);
     CHECK_CONTAINS(printed_take(&out), "\ncuda:0  0 B of weights, before 0 B\nbefore \n"
                                        "after  \n\ncpu  ");
 }

@@ -148,7 +148,7 @@ choose_of_token(const berth_choose *s, uint32_t token)
 {
     const uint64_t first = (uint64_t)token * s->experts;
     uint64_t out = (uint64_t)token * s->used;
-    float logits[BERTHI_CHOOSE_EXPERTS];
+    float logits[BERTHI_CHOOSE_EXPERTS] = { 0.0f }; /* compilers do not see that one is used */
     float lanes[LANES] = { 0.0f };
     berthi_core_expert best;
     berthi_core_expert last;

@@ -162,6 +162,7 @@ look_up(const berth_config *config, const char *key, const void *out,
     berthi_json_kind kind;
 
     berthi_error_clear(error);
+    *value = NULL;
     if (config == NULL)
         return berthi_fail_argument(error, "config", "is NULL");
     if (key == NULL)

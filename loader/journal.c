@@ -52,6 +52,7 @@ can_enter(reader *r, uint64_t element_bytes, void **out, uint64_t *out_count)
 {
     uint64_t bytes;
 
+    *out = NULL;
     if (!berthi_scan_can_enter_array(&r->members.scan))
         return false;
     *out_count = berthi_members_count(&r->members);

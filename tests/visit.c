@@ -56,8 +56,8 @@ visit_load(const char *memory, const char *folder)
 void
 visit_note(visit *v, visit_words *out)
 {
-    (void)snprintf(out->passed, sizeof out->passed, "%s", visit_ask(v, "pass 2"));
-    (void)snprintf(out->digest, sizeof out->digest, "%s", visit_ask(v, "digest"));
+    (void)snprintf(out->passed, sizeof out->passed, "%.63s", visit_ask(v, "pass 2"));
+    (void)snprintf(out->digest, sizeof out->digest, "%.63s", visit_ask(v, "digest"));
     CHECK_CONTAINS(out->passed, "passed ");
     CHECK_CONTAINS(out->digest, "digest ");
     CHECK_STR(visit_ask(v, "pass 1"), out->passed);

@@ -235,13 +235,41 @@ add_ring_buffer(berthi_reader *reader, uint32_t number, void *memory, uint64_t b
 
 /* -------------------------------------------------------------- open and close */
 
+/* The thread sanitizer's, where a program has it. */
+typedef void note_function(void *place);
+note_function __tsan_acquire __attribute__((weak));
+note_function __tsan_release __attribute__((weak));
+
+/*
+ * The library maps rings by calls of its own, which the thread sanitizer does not see: a ring where
+ * another one was is that one to it, which another thread has used.
+ */
+static void
+note_ring(const struct io_uring *ring, note_function *note)
+{
+    const struct {
+        uint8_t *from;
+        size_t bytes;
+    } parts[] = {
+        { ring->sq.ring_ptr, ring->sq.ring_sz },
+        { ring->cq.ring_ptr, ring->cq.ring_sz },
+        { (uint8_t *)ring->sq.sqes, *ring->sq.kring_entries * sizeof(struct io_uring_sqe) },
+    };
+
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0] && note != NULL; i++)
+        for (size_t at = 0; at < parts[i].bytes; at += berthi_sys_page_bytes())
+            note(parts[i].from + at);
+}
+
 static void
 close_ring(berthi_reader *reader)
 {
     ring_reader *const r = (ring_reader *)reader;
 
-    if (r->is_ring_open)
+    if (r->is_ring_open) {
+        note_ring(&r->ring, __tsan_release);
         io_uring_queue_exit(&r->ring);
+    }
     if (r->event_fd >= 0)
         berthi_sys_close(r->event_fd);
     berthi_memory_free(r->context, BERTHI_PURPOSE_OBJECT, r, sizeof *r);
@@ -264,6 +292,7 @@ set_up(ring_reader *r, const berthi_reader_options *options)
     if (failure != 0)
         return failure;
     r->is_ring_open = true;
+    note_ring(&r->ring, __tsan_acquire);
     /* Without it a wait with a timeout is a request of its own (before 5.11). */
     if ((parameters.features & IORING_FEAT_EXT_ARG) == 0)
         return -ENOSYS;

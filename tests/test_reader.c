@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -291,6 +293,54 @@ test_every_call_can_fail(void)
     CHECK_GE(counts.memory, 2);
 }
 
+/* Two readers, of a context and a thread each, that know nothing of each other. */
+typedef struct stranger {
+    berth_context *context;
+    const _Atomic bool *may_begin;
+    _Atomic bool *has_ended;
+    berth_status status;
+} stranger;
+
+static void *
+read_as_stranger(void *argument)
+{
+    stranger *const its = argument;
+    const berthi_reader_options options = options_for(1, 1);
+    berthi_reader *reader;
+    berth_error error;
+
+    /* In an order, but none that memory has. */
+    while (!atomic_load_explicit(its->may_begin, memory_order_relaxed))
+        sched_yield();
+    its->status = table->open(its->context, &options, &reader, &error);
+    if (its->status == BERTH_OK)
+        table->close(reader);
+    atomic_store_explicit(its->has_ended, true, memory_order_relaxed);
+    return NULL;
+}
+
+/* What one has mapped, the next one finds at the same address, newly made by the kernel. */
+static void
+test_one_after_the_other(void)
+{
+    enum { COUNT = 4 };
+    _Atomic bool has_ended[COUNT + 1] = { true };
+    stranger strangers[COUNT];
+    pthread_t threads[COUNT];
+
+    for (int i = 0; i < COUNT; i++) {
+        strangers[i] = (stranger){ .may_begin = &has_ended[i], .has_ended = &has_ended[i + 1] };
+        T_REQUIRE(berth_context_create(NULL, &strangers[i].context, NULL) == BERTH_OK);
+    }
+    for (int i = COUNT; i-- > 0;)
+        T_REQUIRE(pthread_create(&threads[i], NULL, read_as_stranger, &strangers[i]) == 0);
+    for (int i = 0; i < COUNT; i++) {
+        pthread_join(threads[i], NULL);
+        CHECK_EQ(strangers[i].status, BERTH_OK);
+        berth_context_destroy(strangers[i].context);
+    }
+}
+
 /* ------------------------------------------------------------------ the choice */
 
 static const char *
@@ -399,6 +449,7 @@ run_all(const berthi_reader_table *under_test)
     T_RUN(test_cancels_what_has_not_begun);
     T_RUN(test_direct_reads);
     T_RUN(test_every_call_can_fail);
+    T_RUN(test_one_after_the_other);
 }
 
 int

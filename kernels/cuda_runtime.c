@@ -346,7 +346,7 @@ launch_as_it_is(const berthi_launch *its, bool overlaps, void *stream)
                                   .attrs = &attribute };
 
     attribute.val.programmaticStreamSerializationAllowed = 1;
-    config.numAttrs = overlaps && CUDART_VERSION >= BERTHI_CUDA_OVERLAPPING_VERSION;
+    config.numAttrs = overlaps;
     return (int)cudaLaunchKernelExC(&config, kernel, arguments);
 }
 

@@ -146,7 +146,7 @@ berthi_classify_foreign(berthi_walk *walk, const berthi_member *weight, const ch
     static const char *const of_weight[] = { "_scale", "_scale_inv", "_scale_2",
                                              "_global_scale", "_zero_point", "_g_idx",
                                              "_shape" };
-    static const char *const of_module[] = { "scale", "scale_weight", "qscale_weight" };
+    static const char *const of_module[] = { "scale", BERTHI_OTHER_SCALES };
     const berthi_text module = berthi_walk_module(weight);
     berthi_text stem;
     berthi_group group;

@@ -47,15 +47,15 @@ typedef struct scale_pair {
     berthi_member other;   /* of layouts that are named and not decoded          */
 } scale_pair;
 
-/* M.scale_weight of ComfyUI, M.qscale_weight of Mistral's own files. */
 static berthi_member
 find_other_scale(const berthi_walk *walk, const berthi_member *weight)
 {
+    static const char *const names[] = { BERTHI_OTHER_SCALES };
     const berthi_text module = berthi_walk_module(weight);
-    berthi_member found = berthi_walk_find(walk, weight->position, module, "scale_weight");
+    berthi_member found = { .is_there = false };
 
-    if (!found.is_there)
-        found = berthi_walk_find(walk, weight->position, module, "qscale_weight");
+    for (size_t i = 0; !found.is_there && i < sizeof names / sizeof *names; i++)
+        found = berthi_walk_find(walk, weight->position, module, names[i]);
     return found;
 }
 

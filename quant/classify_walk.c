@@ -283,25 +283,12 @@ mark(const berthi_walk *walk, uint32_t position, berth_encoding encoding)
 }
 
 static void
-tell_contested(berthi_walk *walk, const berthi_member *weight)
+refuse(berthi_walk *walk, const berthi_member *weight, berth_reason reason, const char *words)
 {
     const berthi_about about = berthi_walk_about(walk, weight);
     berth_error details;
 
-    berthi_fail(&details, BERTH_REASON_COMPANION_MISMATCH, &about,
-                "it or one of its statistics belongs to another weight, too");
-    berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &about, &details);
-}
-
-/* Without values it may have dims whose product is too large in this order. */
-static void
-tell_impossible(berthi_walk *walk, const berthi_member *weight)
-{
-    const berthi_about about = berthi_walk_about(walk, weight);
-    berth_error details;
-
-    berthi_fail(&details, BERTH_REASON_OVERFLOW, &about,
-                "the number of its values does not fit 64 bits");
+    berthi_fail(&details, reason, &about, "%s", words);
     berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &about, &details);
 }
 
@@ -313,11 +300,14 @@ berthi_walk_add(berthi_walk *walk, const berthi_group *group, berth_encoding enc
     uint64_t elements;
 
     if (group->is_contested) {
-        tell_contested(walk, &group->weight);
+        refuse(walk, &group->weight, BERTH_REASON_COMPANION_MISMATCH,
+               "it or one of its statistics belongs to another weight, too");
         return NULL;
     }
+    /* Without values it may have dims whose product is too large in this order. */
     if (!berthi_format_can_count(shape, rank, &elements)) {
-        tell_impossible(walk, &group->weight);
+        refuse(walk, &group->weight, BERTH_REASON_OVERFLOW,
+               "the number of its values does not fit 64 bits");
         return NULL;
     }
     record = new_record(walk);

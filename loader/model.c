@@ -56,8 +56,7 @@ berthi_model_find_gpu(const berth_model *model, const char *name)
 static berth_status
 open_named(berth_model *model, berth_error *error)
 {
-    const berth_plan *const plan = model->plan;
-    const uint64_t capacity = plan->summary.tier_count * (sizeof plan->tiers->name + 1);
+    const uint64_t capacity = model->gpu_count * (sizeof *model->gpus + 1);
     char *const words =
         berthi_memory_zalloc(model->context, BERTHI_PURPOSE_DOCUMENT, capacity);
     size_t used = 0;
@@ -65,10 +64,9 @@ open_named(berth_model *model, berth_error *error)
 
     if (words == NULL)
         return berthi_fail_memory(error, "opening devices");
-    for (uint32_t t = 0; t < plan->summary.tier_count; t++)
-        if (plan->tiers[t].kind == BERTH_TIER_GPU)
-            used += (size_t)snprintf(words + used, capacity - used, "%s%s",
-                                     used > 0 ? ";" : "", plan->tiers[t].name);
+    for (uint32_t gpu = 0; gpu < model->gpu_count; gpu++)
+        used += (size_t)snprintf(words + used, capacity - used, "%s%s", used > 0 ? ";" : "",
+                                 model->gpus[gpu]);
     status = berthi_devices_open(model->context, words, &model->devices, error);
     model->owns_devices = status == BERTH_OK;
     berthi_memory_free(model->context, BERTHI_PURPOSE_DOCUMENT, words, capacity);
@@ -92,16 +90,15 @@ fail_count(uint32_t devices, uint32_t gpus, berth_error *error)
 static berth_status
 find_devices(berth_model *model, const berth_load_options *options, berth_error *error)
 {
-    const uint32_t gpus = count_gpus(model->plan);
     berth_status status = name_gpus(model, error);
 
     if (status != BERTH_OK)
         return status;
     model->devices = options->devices;
-    if (gpus > 0 && model->devices == NULL)
+    if (model->gpu_count > 0 && model->devices == NULL)
         status = open_named(model, error);
-    else if (model->devices != NULL && berthi_devices_count(model->devices) != gpus)
-        status = fail_count(berthi_devices_count(model->devices), gpus, error);
+    else if (model->devices != NULL && berthi_devices_count(model->devices) != model->gpu_count)
+        status = fail_count(berthi_devices_count(model->devices), model->gpu_count, error);
     if (status == BERTH_OK)
         status = berthi_device_cpu_open(model->context, &model->host, error);
     return status;

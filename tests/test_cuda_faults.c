@@ -148,6 +148,15 @@ test_lost_for_ever(void)
     fake_cuda_end();
 }
 
+/* Until nothing is under way on the first GPU, which berth is not told. */
+static void
+finish_first(void)
+{
+    while (fake_cuda_read().under_way > 0)
+        (void)fake_cuda_calls()->stream_query(NULL);
+    fake_cuda_leave_error(0);
+}
+
 /* The other device is the first to hear of it, and does not take it for its own end. */
 static void
 test_blamed_on_the_owner(void)
@@ -165,9 +174,7 @@ test_blamed_on_the_owner(void)
     event = rig_event(r.device);
     kill_device(&r, memory);
     rig_record(r.device, event, NULL);
-    while (fake_cuda_read().under_way > 0)
-        (void)fake_cuda_calls()->event_query(event->handle);
-    fake_cuda_leave_error(0);
+    finish_first();
     CHECK_EQ(other->table->wait(other, NULL, event, &e), BERTH_ENODEV);
     CHECK_EQ(e.reason, BERTH_REASON_DEVICE_LOST);
     CHECK_STR(e.message, died);
@@ -179,15 +186,6 @@ test_blamed_on_the_owner(void)
     rig_close(&r);
     check_books();
     fake_cuda_end();
-}
-
-/* Until nothing is under way on the first GPU, which berth is not told. */
-static void
-finish_first(void)
-{
-    while (fake_cuda_read().under_way > 0)
-        (void)fake_cuda_calls()->stream_query(NULL);
-    fake_cuda_leave_error(0);
 }
 
 /* One that waits has ended, and has not heard of it: whose event it is goes on. */

@@ -456,7 +456,8 @@ demo: all $(MAKER_PROGRAMS)
 # for some of them.
 cuda-kernels: $(call objects,release,$(filter %.cu,$(CUDA_SOURCES)))
 cuda:
-	$(Q)NVCC='$(NVCC)' ARCHS='$(ARCHS)' tests/cuda.sh $(B)/cuda || [ $$? -eq 77 ]
+	$(Q)NVCC='$(NVCC)' ARCH='$(ARCHITECTURES)' ARCHS='$(ARCHS)' tests/cuda.sh \
+	    $(B)/cuda || [ $$? -eq 77 ]
 gpu-check:
 	$(Q)MAKE='$(MAKE)' NVCC='$(NVCC)' ARCH='$(if $(filter file default,$(origin ARCH)),,$(ARCH))' \
 	    tests/gpu/check.sh build/gpu-check || [ $$? -eq 77 ]

@@ -115,8 +115,21 @@ check "what takes its time" ends_with 0 "sm_75 sm_90" </dev/null
 echo 360.5 >"$scratch/out/kernels.seconds"
 check "what has taken too long" ends_again_with 1 "sm_75 sm_90" <<'LINES'
 the time it takes: FAILED
-seconds of a processor, of 360
+seconds of a processor, of 360.0
 LINES
+echo 3.5 >"$scratch/out/nothing.seconds"
+check "on a machine that is slow" ends_again_with 0 "sm_75 sm_90" <<'LINES'
+seconds of a processor, of 450.0
+LINES
+echo 500 >"$scratch/out/kernels.seconds"
+check "too long on a machine that is slow" ends_again_with 1 "sm_75 sm_90" <<'LINES'
+the time it takes: FAILED
+LINES
+export ARCH=90
+check "of which a build has the half" ends_again_with 0 "sm_75 sm_90" <<'LINES'
+note: a build: 250.
+LINES
+unset ARCH
 
 check "what is not compiled yet" ends_again_with 0 "sm_75 sm_90 sm_100" <<'LINES'
 t: 6 passed, 0 failed, 0 skipped

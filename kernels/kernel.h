@@ -143,6 +143,7 @@ typedef struct berthi_product_arguments {
     int32_t dtype;       /* of the inputs: BERTH_BF16, BERTH_F16 or BERTH_F32 */
     float *outputs;      /* count x rows */
     float *scratch;      /* berthi_product_scratch() values, own to the thread */
+    bool is_arranged;    /* it is as a call has left it that differs in rows alone */
 } berthi_product_arguments;
 
 #define BERTHI_PRODUCT_CHUNK 128u /* columns that are worked on at once */

@@ -53,6 +53,8 @@ arrange_inputs(const berthi_product_arguments *a)
     float *const arranged = berthi_product_aligned(a);
     float *out = arranged;
 
+    if (a->is_arranged)
+        return arranged;
     for (uint64_t first = 0; first < a->columns; first += CHUNK, out += a->count * CHUNK)
         for (uint32_t i = 0; i < a->count; i++) {
             __m512 in[8];

@@ -31,6 +31,8 @@ arrange_inputs(const berthi_product_arguments *a)
     uint16_t *const arranged = berthi_product_aligned(a);
     uint16_t *out = arranged;
 
+    if (a->is_arranged)
+        return arranged;
     for (uint64_t first = 0; first < a->columns; first += CHUNK, out += a->count * CHUNK)
         for (uint32_t i = 0; i < a->count; i++) {
             const uint16_t *const from = (const uint16_t *)a->inputs + i * a->columns;

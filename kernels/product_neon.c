@@ -31,6 +31,8 @@ arrange_inputs(const berthi_product_arguments *a)
     float *const arranged = berthi_product_aligned(a);
     float *out = arranged;
 
+    if (a->is_arranged)
+        return arranged;
     for (uint64_t first = 0; first < a->columns; first += STEP)
         for (uint64_t i = 0; i < a->count; i++)
             for (uint64_t j = 0; j < STEP; j++)

@@ -15,8 +15,8 @@
 #include "quant/quantize.h"
 
 #define ALIGNMENT 64u
-/* Rows of a share: so many keep the cost of arranging the inputs small. */
-#define ROWS_MIN 32u
+/* Rows of a share are a multiple of so many: levels have up to 16 of them side by side. */
+#define SHARE_ROWS 32u
 
 /* One call under way. */
 typedef struct multiplication {
@@ -34,6 +34,7 @@ typedef struct multiplication {
     float *absmax;   /* doubly quantized: recovered */
     float *outputs;
     float *scratch;  /* one after the other for each thread */
+    bool *is_arranged; /* for each thread: its scratch has the inputs */
     int8_t *codes;   /* INT8: of the inputs */
     float *input_maximum;
     uint8_t *is_outlier;
@@ -148,6 +149,7 @@ divide_4bit(multiplication *m, divider *d)
         m->outputs = divide(d, m->rows * count, sizeof(float));
     m->scratch = divide(d, berthi_product_scratch(m->columns, count),
                         sizeof(float) * m->threads);
+    m->is_arranged = divide(d, m->threads, sizeof *m->is_arranged);
 }
 
 static void
@@ -169,7 +171,7 @@ allocate(multiplication *m, berth_context *context, berth_error *error)
         m->values.storage.encoding == BERTH_ENCODING_INT8 ? divide_int8 : divide_4bit;
     divider d = { .memory = NULL };
 
-    m->share = berthi_max_u64(BERTHI_VALUES_PIECE / m->columns, ROWS_MIN);
+    m->share = berthi_max_u64(BERTHI_VALUES_PIECE / m->columns / SHARE_ROWS, 1) * SHARE_ROWS;
     m->parts = berthi_divide_up(m->rows, m->share);
     m->threads = berthi_values_threads(m->values.threads, m->parts);
     parts(m, &d);
@@ -205,12 +207,14 @@ multiply_share(void *user, uint32_t worker, uint64_t part)
         .outputs = m->outputs,
         .scratch = m->scratch
                    + worker * berthi_product_scratch(m->columns, m->product.count),
+        .is_arranged = m->is_arranged[worker],
     };
 
     if (m->values.storage.encoding == BERTH_ENCODING_NF4)
         m->operations.multiply_nf4(&arguments);
     else
         m->operations.multiply_fp4(&arguments);
+    m->is_arranged[worker] = true;
 }
 
 static berth_status
@@ -230,6 +234,7 @@ multiply_4bit(multiplication *m, berth_context *context, const berth_values_opti
         return status;
     if (!is_cast)
         m->outputs = product->outputs;
+    memset(m->is_arranged, 0, m->threads * sizeof *m->is_arranged);
     berthi_values_run(m->threads, m->parts, multiply_share, m);
     if (is_cast)
         berthi_quantize_cast(m->outputs, BERTH_F32, product->outputs, product->dtype,

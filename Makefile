@@ -117,8 +117,8 @@ PTX_ARCHITECTURES := $(sort $(filter 100,$(ARCHITECTURES)) $(lastword $(ARCHITEC
 WIDE_KERNELS := kernels/kernel_wide.cu
 CUDA_SOURCES := $(if $(wildcard kernels/cuda_runtime.c),$(filter-out \
     $(if $(filter 90,$(ARCHITECTURES)),,$(WIDE_KERNELS)),$(CUDA_KERNELS)) kernels/cuda_runtime.c)
-FOREIGN := $(if $(filter x86_64,$(MACHINE)),,%_avx2.c %_avx512.c %_avx512vbmi.c %_avx512bf16.c) \
-    $(if $(filter aarch64,$(MACHINE)),,%_neon.c %_neondot.c)
+FOREIGN := $(if $(filter x86_64,$(MACHINE)),,%_avx2.c %_avx512.c %_avx512vbmi.c %_avx512bf16.c \
+    %_amx.c) $(if $(filter aarch64,$(MACHINE)),,%_neon.c %_neondot.c)
 LAYERS := kernels quant placement loader
 # Programs that the build itself runs: they write C files into $(B)/generated/.
 GENERATORS := $(wildcard $(LAYERS:=/generate_*.c))
@@ -242,9 +242,10 @@ BODIES_LEVEL := $(if $(filter -O2,$(lastword $(filter -O%,$(ALL_CFLAGS)))),-O1)
 UNWATCHED := $(if $(filter thread,$(SAN)),-fno-sanitize=thread)
 # What one file gets beyond the others: its instruction set, or the library that only it includes.
 file_flags = $(if $(filter %_avx2.c,$<),-mavx2 -mfma -mf16c)$(if \
-    $(filter %_avx512.c %_avx512vbmi.c %_avx512bf16.c,$<),-mavx512f -mavx512bw -mavx512vl \
+    $(filter %_avx512.c %_avx512vbmi.c %_avx512bf16.c %_amx.c,$<),-mavx512f -mavx512bw -mavx512vl \
     -mavx512dq -mfma -mf16c)$(if $(filter %_avx512vbmi.c,$<), -mavx512vbmi)$(if \
     $(filter %_avx512bf16.c,$<), -mavx512bf16)$(if \
+    $(filter %_amx.c,$<), -mamx-tile -mamx-bf16)$(if \
     $(filter %_neondot.c,$<),-march=armv8.2-a+dotprod)$(if \
     $(filter quant/json.c,$<),$(CJSON_FLAGS))$(if \
     $(filter tools/llama_math.c,$<),-O3)$(if \

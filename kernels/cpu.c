@@ -5,6 +5,8 @@
  */
 #include "kernels/cpu.h"
 
+#include "kernels/sys.h"
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #elif defined(__aarch64__)
@@ -21,14 +23,26 @@
 #define LEAF7_AVX512VL (1u << 31)
 #define LEAF7_AVX512VBMI (1u << 1)
 #define LEAF7_1_AVX512BF16 (1u << 5)
+#define LEAF7_AMX_BF16 (1u << 22)
+#define LEAF7_AMX_TILE (1u << 24)
 #define XCR0_YMM 0x06u    /* XMM and the upper halves of YMM */
 #define XCR0_ZMM 0xE6u    /* the above, masks, ZMM upper halves, ZMM16 to 31 */
+
+#define XCR0_TILES 0x60000u /* their shapes and what is in them */
 
 #define LEAF1_WANTED (LEAF1_FMA | LEAF1_OSXSAVE | LEAF1_F16C)
 #define LEAF7_AVX512_WANTED                                                                \
     (LEAF7_AVX512F | LEAF7_AVX512DQ | LEAF7_AVX512BW | LEAF7_AVX512VL)
 
 #define HWCAP_DOT_PRODUCTS (UINT64_C(1) << 20) /* ASIMDDP */
+
+static bool
+has_tiles(const berthi_cpu_facts *facts)
+{
+    const uint32_t wanted = LEAF7_AMX_BF16 | LEAF7_AMX_TILE;
+
+    return (facts->leaf7_edx & wanted) == wanted && (facts->xcr0 & XCR0_TILES) == XCR0_TILES;
+}
 
 berthi_cpu_level
 berthi_cpu_level_of(const berthi_cpu_facts *facts)
@@ -41,8 +55,9 @@ berthi_cpu_level_of(const berthi_cpu_facts *facts)
         return BERTHI_CPU_AVX2;
     if ((facts->leaf7_ecx & LEAF7_AVX512VBMI) == 0)
         return BERTHI_CPU_AVX512;
-    return facts->leaf7_1_eax & LEAF7_1_AVX512BF16 ? BERTHI_CPU_AVX512BF16
-                                                   : BERTHI_CPU_AVX512VBMI;
+    if ((facts->leaf7_1_eax & LEAF7_1_AVX512BF16) == 0)
+        return BERTHI_CPU_AVX512VBMI;
+    return has_tiles(facts) && facts->may_use_tiles ? BERTHI_CPU_AMX : BERTHI_CPU_AVX512BF16;
 }
 
 berthi_cpu_level
@@ -64,8 +79,8 @@ read_xcr0(void)
     return low;
 }
 
-berthi_cpu_level
-berthi_cpu_best_level(void)
+static berthi_cpu_facts
+read_facts(void)
 {
     berthi_cpu_facts facts = { .xcr0 = 0 };
     unsigned eax;
@@ -78,11 +93,21 @@ berthi_cpu_best_level(void)
     if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) {
         facts.leaf7_ebx = ebx;
         facts.leaf7_ecx = ecx;
+        facts.leaf7_edx = edx;
     }
     if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx))
         facts.leaf7_1_eax = eax;
     if (facts.leaf1_ecx & LEAF1_OSXSAVE)
         facts.xcr0 = read_xcr0();
+    facts.may_use_tiles = has_tiles(&facts) && berthi_sys_may_use_tiles();
+    return facts;
+}
+
+berthi_cpu_level
+berthi_cpu_best_level(void)
+{
+    const berthi_cpu_facts facts = read_facts();
+
     return berthi_cpu_level_of(&facts);
 }
 
@@ -103,6 +128,18 @@ berthi_cpu_best_level(void)
 }
 
 #endif
+
+void
+berthi_cpu_ask_for_tiles(void)
+{
+#if defined(__x86_64__)
+    const berthi_cpu_facts facts = read_facts();
+
+    /* Without it everything works as on a processor that has none. */
+    if (has_tiles(&facts) && !facts.may_use_tiles)
+        (void)berthi_sys_allow_tiles();
+#endif
+}
 
 bool
 berthi_cpu_has_level(berthi_cpu_level level)

@@ -16,6 +16,7 @@
     X(AVX512, "avx512") /* the above and F, BW, VL, DQ */                                  \
     X(AVX512VBMI, "avx512vbmi") /* the above and permutations of bytes */                  \
     X(AVX512BF16, "avx512bf16") /* the above and products of bf16 pairs */                 \
+    X(AMX, "amx")       /* the above and products of tiles of them */                      \
     X(NEON, "neon") /* every AArch64 */                                                    \
     X(NEONDOT, "neondot") /* the above and sums of four 8-bit products */
 
@@ -31,8 +32,10 @@ typedef struct berthi_cpu_facts {
     uint32_t leaf1_ecx;
     uint32_t leaf7_ebx;
     uint32_t leaf7_ecx;
+    uint32_t leaf7_edx;
     uint32_t leaf7_1_eax; /* of its subleaf 1 */
     uint32_t xcr0; /* register sets the operating system saves; 0 without OSXSAVE */
+    bool may_use_tiles; /* the process: the operating system wants to be asked */
 } berthi_cpu_facts;
 
 /* The fastest level that the facts allow. */
@@ -40,8 +43,10 @@ berthi_cpu_level berthi_cpu_level_of(const berthi_cpu_facts *facts);
 /* The same of an AArch64 processor, by what Linux says of it (AT_HWCAP). */
 berthi_cpu_level berthi_cpu_arm_level_of(uint64_t capabilities);
 
-/* The fastest level of the processor that this runs on. */
+/* The fastest level of the processor that this runs on, as this process may use it. */
 berthi_cpu_level berthi_cpu_best_level(void);
+/* Asks that it may use tiles, where there are any: for as long as it lives, and for all of it. */
+void berthi_cpu_ask_for_tiles(void);
 /* Whether code of this level may run here; SCALAR may everywhere. */
 bool berthi_cpu_has_level(berthi_cpu_level level);
 /* "avx2", ...; "unknown" for a number that is none. */

@@ -147,13 +147,14 @@ typedef struct berthi_product_arguments {
 } berthi_product_arguments;
 
 #define BERTHI_PRODUCT_CHUNK 128u /* columns that are worked on at once */
+#define BERTHI_PRODUCT_TURN (2 * BERTHI_PRODUCT_CHUNK) /* the most of any level */
 
-/* Whole chunks, and what it takes to begin them on a cache line. */
+/* Whole turns, and what it takes to begin them on a cache line. */
 static inline uint64_t
 berthi_product_scratch(uint64_t columns, uint32_t count)
 {
-    return (columns + BERTHI_PRODUCT_CHUNK - 1) / BERTHI_PRODUCT_CHUNK
-               * BERTHI_PRODUCT_CHUNK * count
+    return (columns + BERTHI_PRODUCT_TURN - 1) / BERTHI_PRODUCT_TURN * BERTHI_PRODUCT_TURN
+               * count
            + 16;
 }
 
@@ -277,6 +278,7 @@ extern const berthi_operations berthi_avx2_operations;
 extern const berthi_operations berthi_avx512_operations;
 extern const berthi_operations berthi_avx512vbmi_operations;
 extern const berthi_operations berthi_avx512bf16_operations;
+extern const berthi_operations berthi_amx_operations;
 #endif
 #ifdef __aarch64__
 extern const berthi_operations berthi_neon_operations;

@@ -6,6 +6,8 @@ static const berthi_operations *
 own_operations(berthi_cpu_level level)
 {
 #ifdef __x86_64__
+    if (level == BERTHI_CPU_AMX)
+        return &berthi_amx_operations;
     if (level == BERTHI_CPU_AVX512BF16)
         return &berthi_avx512bf16_operations;
     if (level == BERTHI_CPU_AVX512VBMI)
@@ -63,6 +65,8 @@ take_entries(berthi_operations *all, const berthi_operations *own)
 static berthi_cpu_level
 level_below(berthi_cpu_level level)
 {
+    if (level == BERTHI_CPU_AMX)
+        return BERTHI_CPU_AVX512BF16;
     if (level == BERTHI_CPU_AVX512BF16)
         return BERTHI_CPU_AVX512VBMI;
     if (level == BERTHI_CPU_AVX512VBMI)

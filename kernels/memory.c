@@ -120,6 +120,8 @@ berth_context_create(const berth_context_options *options, berth_context **out_c
     context->trace = mine.trace;
     context->trace_user = mine.trace_user;
     context->root = "/";
+    if (mine.uses_tiles)
+        berthi_cpu_ask_for_tiles();
     context->level = berthi_cpu_best_level();
     context->kept_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     berthi_ledger_init(&context->ledger, mine.memory_limit);

@@ -142,6 +142,10 @@ typedef enum berthi_sys_limit_kind {
 
 /* The soft limit in bytes; UINT64_MAX: there is none. */
 int berthi_sys_limit(berthi_sys_limit_kind kind, uint64_t *out_bytes);
+/* Asks that this process may use registers for tiles: what a signal saves grows by 8 KiB. */
+int berthi_sys_allow_tiles(void);
+/* Whether it may by now. */
+bool berthi_sys_may_use_tiles(void);
 /* Processors this thread may run on. */
 int berthi_sys_affinity(uint32_t *out_count);
 /* 0 when the kernel lets this process set up an io_uring. */

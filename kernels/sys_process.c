@@ -42,6 +42,37 @@ berthi_sys_limit(berthi_sys_limit_kind kind, uint64_t *out_bytes)
     return 0;
 }
 
+/* ARCH_GET_XCOMP_PERM, ARCH_REQ_XCOMP_PERM and XFEATURE_XTILEDATA by their numbers: headers may
+   be older. */
+#define WHAT_IS_PERMITTED 0x1022
+#define PERMIT 0x1023
+#define TILES 18
+
+int
+berthi_sys_allow_tiles(void)
+{
+#ifdef __x86_64__
+    return berthi_sys_is_faulty(EPERM) ? -1 : (int)syscall(SYS_arch_prctl, PERMIT, (long)TILES);
+#else
+    errno = ENOSYS;
+    return -1;
+#endif
+}
+
+bool
+berthi_sys_may_use_tiles(void)
+{
+#ifdef __x86_64__
+    uint64_t permitted = 0;
+
+    return !berthi_sys_is_faulty(EINVAL)
+           && syscall(SYS_arch_prctl, WHAT_IS_PERMITTED, &permitted) == 0
+           && (permitted >> TILES & 1) != 0;
+#else
+    return false;
+#endif
+}
+
 int
 berthi_sys_affinity(uint32_t *out_count)
 {

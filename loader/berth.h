@@ -20,7 +20,8 @@
  *             after it was opened and may be shared. Of any other object: one
  *             thread at a time, except where a call says "any thread".
  * Process     The library prints nothing, installs no handlers, reads no
- *             environment, keeps no globals and never ends the process.
+ *             environment, keeps no globals and never ends the process. Nothing that is the
+ *             process's changes, but by berth_context_options.uses_tiles.
  * Waiting     What hangs, a disk, a server, a device, ends loads, leases and moves
  *             in time: berth_load_options.wait_ms. Everything else waits for as
  *             long as the system does, where nobody can end a call; of jobs
@@ -450,6 +451,12 @@ typedef struct berth_context_options {
        nothing is spent on it.                                                          */
     berth_trace_function trace;
     void *trace_user;
+    /* 1: where the processor multiplies tiles (AMX), products of 4-bit weights use them. Linux
+       gives that to the whole process and for good, and wants alternate signal stacks to have
+       getauxval(AT_MINSIGSTKSZ) bytes then, about 12,000: sigaltstack() refuses smaller ones.
+       0: nothing is asked for; they are used where the process has asked by itself.     */
+    int32_t uses_tiles;
+    uint32_t reserved32;
 } berth_context_options;
 
 static inline void

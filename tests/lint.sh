@@ -94,6 +94,8 @@ level_of()
     *avx2.[ch]) echo "-mavx2 -mfma -mf16c" ;;
     *avx512bf16.c)
         echo "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mavx512bf16" ;;
+    *amx.[ch])
+        echo "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mamx-tile -mamx-bf16" ;;
     *avx512vbmi.c | *map_bytes512.h)
         echo "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mavx512vbmi" ;;
     *512.[ch]) echo "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c" ;;

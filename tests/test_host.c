@@ -914,40 +914,55 @@ test_names(void)
 #define AVX512VBMI (1u << 1)
 #define AVX512BF16 (1u << 5)
 #define AVX512 ((1u << 16) | (1u << 17) | (1u << 30) | (1u << 31))
+#define AMX ((1u << 22) | (1u << 24))
 
 static void
 test_levels(void)
 {
-    const berthi_cpu_facts all = { FMA | OSXSAVE | F16C, AVX2 | AVX512, AVX512VBMI,
-                                   AVX512BF16, 0xE7 };
+    const berthi_cpu_facts all = { .leaf1_ecx = FMA | OSXSAVE | F16C,
+                                   .leaf7_ebx = AVX2 | AVX512,
+                                   .leaf7_ecx = AVX512VBMI,
+                                   .leaf7_edx = AMX,
+                                   .leaf7_1_eax = AVX512BF16,
+                                   .xcr0 = 0x600E7,
+                                   .may_use_tiles = true };
+    berthi_cpu_facts facts = all;
 
-    CHECK_EQ(berthi_cpu_level_of(&all), BERTHI_CPU_AVX512BF16);
+    CHECK_EQ(berthi_cpu_level_of(&all), BERTHI_CPU_AMX);
     for (int bit = 0; bit < 32; bit++) {
-        berthi_cpu_facts facts = all;
         const uint32_t mask = UINT32_C(1) << bit;
 
+        facts = all;
         facts.leaf1_ecx &= ~mask;
         CHECK_EQ(berthi_cpu_level_of(&facts), all.leaf1_ecx & mask ? BERTHI_CPU_SCALAR
-                                                                   : BERTHI_CPU_AVX512BF16);
+                                                                   : BERTHI_CPU_AMX);
         facts = all;
         facts.leaf7_ebx &= ~mask;
         CHECK_EQ(berthi_cpu_level_of(&facts), mask & AVX2     ? BERTHI_CPU_SCALAR
                                               : mask & AVX512 ? BERTHI_CPU_AVX2
-                                                              : BERTHI_CPU_AVX512BF16);
+                                                              : BERTHI_CPU_AMX);
         facts = all;
         facts.leaf7_ecx &= ~mask;
         CHECK_EQ(berthi_cpu_level_of(&facts), mask & AVX512VBMI ? BERTHI_CPU_AVX512
-                                                                : BERTHI_CPU_AVX512BF16);
+                                                                : BERTHI_CPU_AMX);
+        facts = all;
+        facts.leaf7_edx &= ~mask;
+        CHECK_EQ(berthi_cpu_level_of(&facts), mask & AMX ? BERTHI_CPU_AVX512BF16
+                                                         : BERTHI_CPU_AMX);
         facts = all;
         facts.leaf7_1_eax &= ~mask;
         CHECK_EQ(berthi_cpu_level_of(&facts), mask & AVX512BF16 ? BERTHI_CPU_AVX512VBMI
-                                                                : BERTHI_CPU_AVX512BF16);
+                                                                : BERTHI_CPU_AMX);
         facts = all;
         facts.xcr0 &= ~mask;
-        CHECK_EQ(berthi_cpu_level_of(&facts), mask & 0x06   ? BERTHI_CPU_SCALAR
-                                              : mask & 0xE0 ? BERTHI_CPU_AVX2
-                                                            : BERTHI_CPU_AVX512BF16);
+        CHECK_EQ(berthi_cpu_level_of(&facts), mask & 0x06      ? BERTHI_CPU_SCALAR
+                                              : mask & 0xE0    ? BERTHI_CPU_AVX2
+                                              : mask & 0x60000 ? BERTHI_CPU_AVX512BF16
+                                                               : BERTHI_CPU_AMX);
     }
+    facts = all;
+    facts.may_use_tiles = false;
+    CHECK_EQ(berthi_cpu_level_of(&facts), BERTHI_CPU_AVX512BF16);
     CHECK_EQ(berthi_cpu_level_of(&(berthi_cpu_facts){ .xcr0 = 0 }), BERTHI_CPU_SCALAR);
 }
 
@@ -970,6 +985,7 @@ test_level_names(void)
     CHECK_STR(berthi_cpu_level_name(BERTHI_CPU_AVX512), "avx512");
     CHECK_STR(berthi_cpu_level_name(BERTHI_CPU_AVX512VBMI), "avx512vbmi");
     CHECK_STR(berthi_cpu_level_name(BERTHI_CPU_AVX512BF16), "avx512bf16");
+    CHECK_STR(berthi_cpu_level_name(BERTHI_CPU_AMX), "amx");
     CHECK_STR(berthi_cpu_level_name(BERTHI_CPU_NEON), "neon");
     CHECK_STR(berthi_cpu_level_name(BERTHI_CPU_NEONDOT), "neondot");
     CHECK_STR(berthi_cpu_level_name(BERTHI_CPU_LEVEL_COUNT), "unknown");
@@ -995,7 +1011,7 @@ test_level_names(void)
 #elif defined(__aarch64__)
     CHECK(berthi_cpu_has_level(BERTHI_CPU_NEON));
     CHECK(!berthi_cpu_has_level(BERTHI_CPU_AVX2));
-    CHECK(!berthi_cpu_has_level(BERTHI_CPU_AVX512BF16));
+    CHECK(!berthi_cpu_has_level(BERTHI_CPU_AMX));
 #endif
 }
 

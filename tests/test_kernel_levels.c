@@ -623,11 +623,13 @@ test_level_tables_have_what_there_is(void)
 #ifdef __x86_64__
     const berthi_operations avx512 = berthi_level_operations(BERTHI_CPU_AVX512);
     const berthi_operations avx512vbmi = berthi_level_operations(BERTHI_CPU_AVX512VBMI);
+    const berthi_operations avx512bf16 = berthi_level_operations(BERTHI_CPU_AVX512BF16);
 
     check_entries(BERTHI_CPU_AVX2, &berthi_avx2_operations, scalar);
     check_entries(BERTHI_CPU_AVX512, &berthi_avx512_operations, scalar);
     check_entries(BERTHI_CPU_AVX512VBMI, &berthi_avx512vbmi_operations, &avx512);
     check_entries(BERTHI_CPU_AVX512BF16, &berthi_avx512bf16_operations, &avx512vbmi);
+    check_entries(BERTHI_CPU_AMX, &berthi_amx_operations, &avx512bf16);
 #endif
 #ifdef __aarch64__
     const berthi_operations neon = berthi_level_operations(BERTHI_CPU_NEON);

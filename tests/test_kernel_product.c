@@ -224,7 +224,7 @@ test_shares_of_rows_make_the_whole(void)
         for (uint64_t cut = 0; cut <= ROWS; cut++) {
             memset(parts, 0, sizeof parts);
             run(&level, &p, false, 0, cut, parts);
-            for (uint64_t i = 0; i < COUNT; i++)
+            for (uint32_t i = 0; i < count; i++)
                 for (uint64_t row = cut; row < ROWS; row++)
                     CHECK_EQ(berthi_core_bits(parts[i * ROWS + row]), 0);
             run(&level, &p, false, cut, ROWS, parts);
@@ -244,29 +244,68 @@ test_shares_of_rows_make_the_whole(void)
     }
 }
 
+/* Every input of the problem by itself, against all of them at once; and some at once. */
+static void
+check_alone(const problem *p, uint64_t rows, uint64_t columns, uint32_t count)
+{
+    static const uint32_t sizes[] = { 1, 2, 3, 4, 5, 16, 17 };
+    const uint64_t width = p->a.dtype == BERTH_F32 ? 4 : 2;
+    float *const batch = malloc(rows * count * sizeof(float));
+    float *const some = malloc(rows * count * sizeof(float));
+
+    run(&level, p, false, 0, rows, batch);
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
+        for (uint32_t i = 0; i + sizes[s] <= count; i += s == 0 ? 1 : 6) {
+            problem few = *p;
+
+            few.a.count = sizes[s];
+            few.a.inputs = (const uint8_t *)p->stored + (uint64_t)i * columns * width;
+            run(&level, &few, false, 0, rows, some);
+            CHECK_MEM(some, batch + i * rows, rows * sizes[s] * sizeof(float));
+        }
+    free(batch);
+    free(some);
+}
+
 static void
 test_an_input_alone_gives_the_same_bits(void)
 {
-    enum { ROWS = 11, COUNT = 21, COLUMNS = 320 };
-    float batch[ROWS * COUNT];
-    float alone[ROWS];
+    enum { COUNT = 21 };
+    static const struct {
+        uint64_t rows;
+        uint64_t columns;
+        uint32_t block;
+    } of[] = { { 11, 320, 64 }, { 1, 64, 64 },   { 16, 128, 64 },  { 17, 192, 64 },
+               { 5, 256, 128 }, { 33, 448, 64 }, { 3, 1024, 256 }, { 4, 4096, 4096 } };
 
-    for (size_t d = 0; d < 3; d++) {
-        problem p;
+    for (size_t o = 0; o < sizeof of / sizeof of[0]; o++)
+        for (size_t d = 0; d < 3; d++) {
+            problem p;
 
-        make_problem(&p, ROWS, COLUMNS, COUNT, 64, false, dtypes[d], 2);
-        run(&level, &p, false, 0, ROWS, batch);
-        for (uint32_t i = 0; i < COUNT; i++) {
-            problem one = p;
-
-            one.a.count = 1;
-            one.a.inputs = (const uint8_t *)p.stored
-                           + (uint64_t)i * COLUMNS * (dtypes[d] == BERTH_F32 ? 4 : 2);
-            run(&level, &one, false, 0, ROWS, alone);
-            CHECK_MEM(alone, batch + i * ROWS, sizeof alone);
+            make_problem(&p, of[o].rows, of[o].columns, COUNT, of[o].block, false, dtypes[d], 2);
+            check_alone(&p, of[o].rows, of[o].columns, COUNT);
+            free_problem(&p);
         }
-        free_problem(&p);
-    }
+}
+
+/* Inputs, products and sums that are subnormal, and what is just above. */
+static void
+test_the_smallest_alone_give_the_same_bits(void)
+{
+    enum { ROWS = 19, COLUMNS = 448, COUNT = 21 };
+
+    for (size_t d = 0; d < 2; d++)
+        for (int scale = -136; scale <= -112; scale++) {
+            problem p;
+
+            make_problem(&p, ROWS, COLUMNS, COUNT, 64, false, dtypes[d], 4);
+            for (uint64_t i = 0; i < COLUMNS * COUNT; i++)
+                berthi_core_store(p.stored, dtypes[d], i, ldexpf(p.inputs[i], scale));
+            for (uint64_t i = 0; i < ROWS * COLUMNS / 64; i++)
+                p.absmax[i] = 0x1p40f;
+            check_alone(&p, ROWS, COLUMNS, COUNT);
+            free_problem(&p);
+        }
 }
 
 /* Codes that end where their memory ends, and scratch at any address. */
@@ -308,9 +347,10 @@ main(int argc, char **argv)
 {
     static const berthi_cpu_level levels[]
         = { BERTHI_CPU_SCALAR, BERTHI_CPU_AVX2, BERTHI_CPU_AVX512, BERTHI_CPU_AVX512BF16,
-            BERTHI_CPU_NEON, BERTHI_CPU_NEONDOT };
+            BERTHI_CPU_AMX, BERTHI_CPU_NEON, BERTHI_CPU_NEONDOT };
 
     T_MAIN_BEGIN(argc, argv);
+    berthi_cpu_ask_for_tiles();
     for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++) {
         if (!berthi_cpu_has_level(levels[i]))
             continue;
@@ -319,6 +359,7 @@ main(int argc, char **argv)
         T_RUN(test_products_are_within_their_bounds);
         T_RUN(test_shares_of_rows_make_the_whole);
         T_RUN(test_an_input_alone_gives_the_same_bits);
+        T_RUN(test_the_smallest_alone_give_the_same_bits);
         T_RUN(test_unaligned_codes_and_scratch);
     }
     T_MAIN_END;

@@ -11,7 +11,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "kernels/fault.h"
 #include "kernels/memory.h"
+#include "kernels/sys.h"
 #include "tests/fault.h"
 #include "tests/t.h"
 
@@ -659,8 +661,9 @@ test_faults(void)
 
     /* The context, two blocks, three arena blocks; once and from then on. */
     CHECK_EQ(counts.memory, 2 * (1 + 2 + 3));
-    CHECK_EQ(counts.system, 0);
-    CHECK_EQ(counts.survived, 0);
+    /* On a processor with tiles: whether the process may use them, for each context. */
+    CHECK(counts.system == 0 || counts.system == 2);
+    CHECK_EQ(counts.survived, counts.system);
 }
 
 /* Many tensors are worth large pages, few are not. */
@@ -733,6 +736,44 @@ test_kept(void)
     CHECK_EQ(all[0].asked, 3);
 }
 
+static berthi_cpu_level
+level_with(int32_t uses_tiles)
+{
+    berth_context_options options;
+    berth_context *context = NULL;
+    berthi_cpu_level level;
+
+    berth_context_options_init(&options);
+    options.uses_tiles = uses_tiles;
+    CHECK_EQ(berth_context_create(&options, &context, NULL), BERTH_OK);
+    level = context->level;
+    berth_context_destroy(context);
+    return level;
+}
+
+/* The process has it for good then: nothing asks for it here before. */
+static void
+test_tiles_are_asked_for_by_an_option(void)
+{
+    const berthi_cpu_level before = level_with(0);
+    berthi_cpu_level with;
+    bool may_use_them;
+
+    CHECK(before != BERTHI_CPU_AMX);
+    CHECK(!berthi_sys_may_use_tiles());
+    berthi_fault_arm(BERTHI_FAULT_SYSTEM, 0, true);
+    CHECK_EQ(level_with(1), before);
+    berthi_fault_disarm();
+    CHECK(!berthi_sys_may_use_tiles());
+    with = level_with(1);
+    may_use_them = berthi_sys_may_use_tiles();
+    CHECK_EQ(may_use_them, berthi_sys_allow_tiles() == 0);
+    CHECK_EQ(with, berthi_cpu_best_level());
+    CHECK_EQ(level_with(0), with);
+    if (may_use_them && before == BERTHI_CPU_AVX512BF16)
+        CHECK_EQ(with, BERTHI_CPU_AMX);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -757,5 +798,6 @@ main(int argc, char **argv)
     T_RUN(test_faults);
     T_RUN(test_arena_blocks);
     T_RUN(test_kept);
+    T_RUN(test_tiles_are_asked_for_by_an_option);
     T_MAIN_END;
 }

@@ -1059,6 +1059,10 @@ test_every_call_can_fail(void)
     FAILS(berthi_sys_free_bytes(fd, &bytes), EIO);
     FAILS(berthi_sys_limit(BERTHI_SYS_LIMIT_DATA, &bytes), EPERM);
     FAILS(berthi_sys_affinity(&number), EPERM);
+#ifdef __x86_64__
+    FAILS(berthi_sys_allow_tiles(), EPERM);
+    FAILS(berthi_sys_may_use_tiles() - 1, EINVAL);
+#endif
     FAILS(berthi_sys_probe_uring(), ENOSYS);
     FAILS(berthi_sys_event_create(), EMFILE);
     FAILS(berthi_sys_random(text, 8), EIO);
@@ -1230,6 +1234,10 @@ test_what_the_kernel_refuses(void)
     REFUSED(SYS_fstatfs, EIO, berthi_sys_free_bytes(fd, &bytes));
     REFUSED(SYS_prlimit64, EPERM, berthi_sys_limit(BERTHI_SYS_LIMIT_DATA, &bytes));
     REFUSED(SYS_sched_getaffinity, EPERM, berthi_sys_affinity(&number));
+#ifdef __x86_64__
+    REFUSED(SYS_arch_prctl, EPERM, berthi_sys_allow_tiles());
+    REFUSED(SYS_arch_prctl, EINVAL, berthi_sys_may_use_tiles() - 1);
+#endif
     REFUSED(SYS_io_uring_setup, EPERM, berthi_sys_probe_uring());
     REFUSED(SYS_eventfd2, EMFILE, berthi_sys_event_create());
     REFUSED(SYS_getrandom, EAGAIN, berthi_sys_random(&bytes, sizeof bytes));

@@ -75,8 +75,12 @@ part_bytes(const weight *w, int32_t role)
 static void
 begin(weight *w, int32_t encoding, int32_t dtype, uint64_t rows, uint64_t columns)
 {
+    berth_context_options options;
+
     memset(w, 0, sizeof *w);
-    CHECK_EQ(berth_context_create(NULL, &w->context, NULL), BERTH_OK);
+    berth_context_options_init(&options);
+    options.uses_tiles = 1;
+    CHECK_EQ(berth_context_create(&options, &w->context, NULL), BERTH_OK);
     w->shape[0] = rows;
     w->shape[1] = columns;
     w->elements = rows * columns;

@@ -44,14 +44,21 @@ name_of(const look *l, uint32_t key)
 }
 
 static berth_status
-fail(const look *l, uint32_t key, berth_reason reason, const char *wrong,
-     berth_error *error)
+fail_named(const look *l, const char *name, berth_reason reason, const char *wrong,
+           berth_error *error)
 {
     const berthi_about about = { .file = l->search->file->path,
                                 .tensor = l->parameter->name,
                                 .tensor_length = strlen(l->parameter->name) };
 
-    return berthi_fail(error, reason, &about, "%s %s", name_of(l, key), wrong);
+    return berthi_fail(error, reason, &about, "%s %s", name, wrong);
+}
+
+static berth_status
+fail(const look *l, uint32_t key, berth_reason reason, const char *wrong,
+     berth_error *error)
+{
+    return fail_named(l, name_of(l, key), reason, wrong, error);
 }
 
 /* -------------------------------------------------------------------------- finding */
@@ -164,6 +171,31 @@ check_kind(const look *l, berth_error *error)
                        name_of(l, BERTHI_STATE_KEY_STATE1), found, berth_update_name(kind));
 }
 
+/*
+ * Of torch's states none that this optimizer has not: Adam's are no Lion's, and an RMSprop
+ * with a momentum, or centered, is not what rmsprop is here.
+ */
+static berth_status
+check_torch(const look *l, berth_error *error)
+{
+    static const char *const names[] = { "exp_avg",    "exp_avg_sq", "exp_inf",
+                                         "mu_product", "square_avg", "grad_avg",
+                                         "acc_delta",  "sum",        "momentum_buffer" };
+    const int32_t kind = l->search->optimizer->groups[l->parameter->group].kind;
+    const char *const first = torch_key(kind, BERTHI_STATE_KEY_STATE1);
+    const char *const second = torch_key(kind, BERTHI_STATE_KEY_STATE2);
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const bool is_own = (first != NULL && strcmp(names[i], first) == 0)
+                            || (second != NULL && strcmp(names[i], second) == 0);
+
+        if (!is_own && find(l, "", names[i]) != BERTH_NO_TENSOR)
+            return fail_named(l, names[i], BERTH_REASON_COMPANION_UNKNOWN,
+                              "is there, and belongs to another optimizer", error);
+    }
+    return BERTH_OK;
+}
+
 /* Every key that has to be there is, and none that cannot belong to this optimizer. */
 static berth_status
 check_keys(const look *l, berth_error *error)
@@ -171,6 +203,7 @@ check_keys(const look *l, berth_error *error)
     const uint32_t tables = berthi_state_tables(&l->parameter->states);
     const bool is_coded =
         has(l, BERTHI_STATE_KEY_ABSMAX1) || has(l, BERTHI_STATE_KEY_QMAP1);
+    berth_status status;
 
     for (uint32_t key = 0; key < BERTHI_STATE_KEY_MASTER; key++) {
         const bool is_second = key == BERTHI_STATE_KEY_STATE2
@@ -193,7 +226,8 @@ check_keys(const look *l, berth_error *error)
         return fail(l, BERTHI_STATE_KEY_STATE2, BERTH_REASON_COMPANION_UNKNOWN,
                     "is of another optimizer: amsgrad, which has max_exp_avg_sq besides",
                     error);
-    return check_kind(l, error);
+    status = check_torch(l, error);
+    return status == BERTH_OK ? check_kind(l, error) : status;
 }
 
 /* ------------------------------------------------------------------ shapes and dtypes */

@@ -225,6 +225,10 @@ static const wrong wrongs[] = {
     {FOREIGN "F32 13x100 p.exp_avg\nF64 13x100 p.exp_avg_sq\n",
      "exp_avg_sq is no f32, bf16 or f16"},
     {FOREIGN "F32 13x100 p.exp_avg\n", "state2 is not in the file"},
+    {FOREIGN "F32 13x100 p.exp_avg\nF32 13x100 p.exp_avg_sq\nF32 - p.mu_product = 1\n",
+     "mu_product is there, and belongs to another optimizer"},
+    {"F32 13x100 p.momentum_buffer\n",
+     "momentum_buffer is there, and belongs to another optimizer"},
     {"@x p.state1 \nU8 13x101 p.__bnb_optimizer_quant_state__.state1\n",
      "__bnb_optimizer_quant_state__.state1 has another shape"},
     {"@x p.absmax2 \nF32 7 p.__bnb_optimizer_quant_state__.absmax2\n",
@@ -261,6 +265,32 @@ test_what_is_wrong_is_named(void)
     check_refused(make("@berth.crc32 "
                        "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n"),
                   BERTH_UPDATE_ADAMW, BERTH_EFORMAT, "p.step", "is no crc32");
+}
+
+/* States of torch's: of another kind, or of one that keeps more than the kind does here. */
+static void
+test_states_of_other_optimizers(void)
+{
+    static const struct {
+        int32_t kind;
+        const char *lines;
+        const char *more;
+    } others[] = {
+        { BERTH_UPDATE_LION, FOREIGN "F32 13x100 p.exp_avg\n", "exp_avg_sq" },
+        { BERTH_UPDATE_LION, FOREIGN "F32 13x100 p.exp_avg\n", "exp_inf" },
+        { BERTH_UPDATE_RMSPROP, FOREIGN "F32 13x100 p.square_avg\n", "momentum_buffer" },
+        { BERTH_UPDATE_RMSPROP, FOREIGN "F32 13x100 p.square_avg\n", "grad_avg" },
+        { BERTH_UPDATE_RMSPROP, FOREIGN "F32 13x100 p.square_avg\n", "acc_delta" },
+        { BERTH_UPDATE_MOMENTUM, FOREIGN "F32 13x100 p.momentum_buffer\n", "square_avg" },
+        { BERTH_UPDATE_ADAGRAD, FOREIGN "F32 13x100 p.sum\n", "exp_avg" },
+    };
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        check_refused(make(fixture_format("%sF32 13x100 p.%s\n", others[i].lines,
+                                          others[i].more)),
+                      others[i].kind, BERTH_EFORMAT, "p",
+                      fixture_format("%s is there, and belongs to another optimizer",
+                                     others[i].more));
 }
 
 /* Adam's file is AdamW's, and a file without a word about it is anybody's; the optimizer's
@@ -825,6 +855,7 @@ main(int argc, char **argv)
     folder = fixture_folder();
     CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
     T_RUN(test_what_is_wrong_is_named);
+    T_RUN(test_states_of_other_optimizers);
     T_RUN(test_what_is_right_is_taken);
     T_RUN(test_wrong_f32_copies);
     T_RUN(test_two_means_have_a_dimension_of_two);

@@ -198,6 +198,11 @@ check_parameter(const berth_optimizer *o, const berth_parameter *given,
         return berthi_optimizer_fail(p, error, "is not bf16, f16 or f32");
     if (given->group >= o->group_count)
         return berthi_optimizer_fail(p, error, "has a group beyond those given");
+    /* Two of its means lie in one tensor of a file, which has a dimension more. */
+    if (given->rank == BERTH_MAX_RANK
+        && berthi_update_states((berthi_update_kind)o->groups[given->group].kind) == 3)
+        return berthi_optimizer_fail(p, error,
+                                     "has more dimensions than ademamix can have: 63 at most");
     if (given->device >= o->device_count)
         return berthi_optimizer_fail(p, error, "has a device beyond those given");
     if (has_values && given->values == NULL)

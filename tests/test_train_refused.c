@@ -506,6 +506,39 @@ test_names_of_any_kind(void)
     free(name);
 }
 
+/* As many dimensions as a tensor can have, and one less where two means are one tensor. */
+static void
+test_dimensions_of_any_number(void)
+{
+    const char *const path = fixture_format("%s/dimensions.safetensors", folder);
+    static float value[1];
+    const berth_gradient gradient = { .values = value, .dtype = BERTH_F32 };
+    uint64_t ones[BERTH_MAX_RANK];
+
+    for (uint32_t i = 0; i < BERTH_MAX_RANK; i++)
+        ones[i] = 1;
+    for (int32_t kind = 0; berth_update_name(kind) != NULL; kind++) {
+        const berth_parameter p = { .name = "p",
+                                    .shape = ones,
+                                    .rank = BERTH_MAX_RANK - (kind == BERTH_UPDATE_ADEMAMIX),
+                                    .dtype = BERTH_F32,
+                                    .values = value };
+        berth_optimizer *optimizer = NULL;
+        berth_optimizer_group group;
+
+        CHECK_EQ(berth_optimizer_group_init(&group, kind), BERTH_OK);
+        group.least_8bit = 0;
+        if (CHECK_EQ(berth_optimizer_create(context, &group, 1, &p, 1, NULL, &optimizer, NULL),
+                     BERTH_OK)) {
+            CHECK_EQ(berth_optimizer_step(optimizer, &gradient, NULL, NULL), BERTH_OK);
+            CHECK_EQ(berth_optimizer_save(optimizer, path, 1, NULL), BERTH_OK);
+            CHECK_EQ(berth_optimizer_load(optimizer, path, NULL), BERTH_OK);
+            CHECK_EQ(optimizer->parameters[0].step, 1);
+        }
+        berth_optimizer_destroy(optimizer);
+    }
+}
+
 /* ------------------------------------------------------------------- damaged files */
 
 static const char *
@@ -863,6 +896,7 @@ main(int argc, char **argv)
     T_RUN(test_arguments);
     T_RUN(test_places_that_no_file_can_have);
     T_RUN(test_names_of_any_kind);
+    T_RUN(test_dimensions_of_any_number);
     T_RUN(test_damage_is_found);
     T_RUN(test_files_cut_short);
     T_RUN(test_a_missing_parameter);

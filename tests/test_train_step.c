@@ -638,6 +638,11 @@ typedef struct refusal {
                   berth_optimizer_options *options);
 } refusal;
 
+static const uint64_t ones[BERTH_MAX_RANK] = {
+    1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+    1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+};
+
 #define SPOIL(name, change)                                                                \
     static void spoil_##name(berth_optimizer_group *g, berth_parameter *p,                 \
                              berth_optimizer_options *o)                                   \
@@ -663,6 +668,7 @@ SPOIL(latin1, p->name = "couche\xe9.weight")
 SPOIL(cut_name, p->name = "poids.\xe2\x82")
 SPOIL(shape, p->shape = NULL)
 SPOIL(rank, p->rank = BERTH_MAX_RANK + 1)
+SPOIL(two_means, (g->kind = BERTH_UPDATE_ADEMAMIX, p->rank = BERTH_MAX_RANK, p->shape = ones))
 SPOIL(dtype, p->dtype = BERTH_F64)
 SPOIL(values, p->values = NULL)
 SPOIL(alignment, p->values = (char *)p->values + 1)
@@ -682,7 +688,8 @@ static const refusal refusals[] = {
     { "alpha", spoil_alpha },       { "name", spoil_name },
     { "two", spoil_same_name },     { "UTF-8", spoil_latin1 },
     { "UTF-8", spoil_cut_name },    { "shape", spoil_shape },
-    { "shape", spoil_rank },        { "bf16", spoil_dtype },
+    { "shape", spoil_rank },        { "63 at most", spoil_two_means },
+    { "bf16", spoil_dtype },
     { "values", spoil_values },     { "aligned", spoil_alignment },
     { "aligned", spoil_sum },       { "group", spoil_group },
     { "device", spoil_device },     { "16", spoil_slots },

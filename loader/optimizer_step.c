@@ -304,17 +304,19 @@ static berth_status
 look(berthi_step *step, const berth_step_options *options, berth_step_report *report,
      berth_error *error)
 {
+    const bool has_norm = options->max_norm > 0 || options->has_norm != 0;
     berthi_gradient_sum sum;
     berth_status status;
 
     report->norm = NAN;
     report->clip = 1.0f;
-    if (options->max_norm == 0 && options->has_norm == 0 && options->skips_non_finite == 0)
+    if (!has_norm && options->skips_non_finite == 0)
         return BERTH_OK;
     status = berthi_step_measure(step, &sum, error);
     if (status != BERTH_OK)
         return status;
-    report->norm = sqrt(sum.squares) * fabs((double)options->scale);
+    if (has_norm)
+        report->norm = sqrt(sum.squares) * fabs((double)options->scale);
     if (options->max_norm > 0 && report->norm > (double)options->max_norm)
         report->clip = (float)((double)options->max_norm / report->norm);
     report->is_skipped = options->skips_non_finite != 0 && sum.not_finite > 0;

@@ -47,7 +47,13 @@ grow(berth_optimizer *o, uint64_t bytes, berth_error *error)
                                                           .contents = "its states",
                                                           .bytes = bytes },
                                       &o->disk.fd, error);
-    status = berthi_temporary_reserve(&target, o->disk.fd, bytes, error);
+    /* As before the file was made: what is said is what is missing, and no signal is sent. */
+    status = berthi_target_check_limit(&target, bytes, error);
+    if (status == BERTH_OK)
+        status = berthi_folder_check_space(target.folder, bytes - o->disk.file_bytes,
+                                           target.path, error);
+    if (status == BERTH_OK)
+        status = berthi_temporary_reserve(&target, o->disk.fd, bytes, error);
     if (status == BERTH_OK && berthi_sys_truncate(o->disk.fd, bytes) != 0)
         status = fail_system(o, errno, "making room for states", error);
     return status;

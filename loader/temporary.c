@@ -157,13 +157,23 @@ berthi_target_check(const berthi_target *target, berthi_sys_stat *existing,
 }
 
 berth_status
-berthi_target_check_space(const berthi_target *target, uint64_t bytes, berth_error *error)
+berthi_target_check_limit(const berthi_target *target, uint64_t bytes, berth_error *error)
 {
     uint64_t limit;
 
     if (berthi_sys_limit(BERTHI_SYS_LIMIT_FILE, &limit) == 0 && bytes > limit)
         return fail_full(target->path, bytes, limit,
                          "is larger than this process may write", error);
+    return BERTH_OK;
+}
+
+berth_status
+berthi_target_check_space(const berthi_target *target, uint64_t bytes, berth_error *error)
+{
+    const berth_status status = berthi_target_check_limit(target, bytes, error);
+
+    if (status != BERTH_OK)
+        return status;
     return berthi_folder_check_space(target->folder, bytes, target->path, error);
 }
 

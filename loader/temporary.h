@@ -49,6 +49,9 @@ berth_status berthi_target_fail(const char *path, berth_reason reason,
  */
 berth_status berthi_target_check(const berthi_target *target, berthi_sys_stat *existing,
                                  bool *has_existing, berth_error *error);
+/* DISK_FULL for a file that is larger than this process may write: a signal would end it. */
+berth_status berthi_target_check_limit(const berthi_target *target, uint64_t bytes,
+                                       berth_error *error);
 /* DISK_FULL for a file that the disk or this process's limit has no room for. */
 berth_status berthi_target_check_space(const berthi_target *target, uint64_t bytes,
                                        berth_error *error);

@@ -11,9 +11,11 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -885,6 +887,68 @@ test_a_full_disk_says_what_is_missing(void)
     berth_context_destroy(context);
 }
 
+static _Atomic uint32_t signals;
+
+static void
+count_signal(int number)
+{
+    (void)number;
+    atomic_fetch_add(&signals, 1);
+}
+
+/* Moves one more parameter to the disk, where it does not fit: what is said of it. */
+static void
+check_no_more_fits(trained *t, const char *words, uint64_t expected)
+{
+    berth_parameter_state state;
+    berth_error error;
+
+    CHECK_EQ(berth_optimizer_move(t->optimizer, 1, BERTH_STATES_DISK, &error), BERTH_EIO);
+    CHECK_EQ(error.reason, BERTH_REASON_DISK_FULL);
+    CHECK_CONTAINS(error.message, words);
+    CHECK_EQ(error.expected, expected);
+    CHECK_EQ(berth_optimizer_get(t->optimizer, 1, &state), BERTH_OK);
+    CHECK_EQ(state.place, BERTH_STATES_DEVICE);
+}
+
+/* A file that there is grows as one is made: no signal ends the process, and what is missing is
+ * said of what is added. */
+static void
+test_the_file_grows_as_it_began(void)
+{
+    void (*const before)(int) = signal(SIGXFSZ, count_signal);
+    berth_parameter_state states[2];
+    berth_context *context;
+    struct rlimit limit;
+    trained t;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    CHECK_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    if (open_at(&t, context, NULL, BERTH_STATES_DEVICE)) {
+        trained_step(&t, ALL, false);
+        for (uint32_t i = 0; i < 2; i++)
+            CHECK_EQ(berth_optimizer_get(t.optimizer, i, &states[i]), BERTH_OK);
+        CHECK_EQ(berth_optimizer_move(t.optimizer, 0, BERTH_STATES_DISK, NULL), BERTH_OK);
+        CHECK_EQ(setrlimit(RLIMIT_FSIZE, &(struct rlimit){ states[0].bytes + states[1].bytes - 1,
+                                                           limit.rlim_max }),
+                 0);
+        check_no_more_fits(&t, "larger than this process may write",
+                           states[0].bytes + states[1].bytes);
+        CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+        atomic_store(&is_full, true);
+        check_no_more_fits(&t, "does not fit on the disk", states[1].bytes);
+        atomic_store(&is_full, false);
+        trained_step(&t, ALL, false);
+        CHECK_EQ(berth_optimizer_move(t.optimizer, 1, BERTH_STATES_DISK, NULL), BERTH_OK);
+        trained_step(&t, ALL, false);
+        trained_check(&t);
+    }
+    CHECK_EQ(atomic_load(&signals), 0);
+    trained_close(&t);
+    berth_context_destroy(context);
+    signal(SIGXFSZ, before);
+}
+
 /* ------------------------------------------------------------------ steps without memory */
 
 /* Some states in memory, some on the disk, all on the processor. */
@@ -1250,6 +1314,7 @@ main(int argc, char **argv)
     T_RUN(test_it_begins_with_all_slots);
     T_RUN(test_short_writes_go_on);
     T_RUN(test_a_full_disk_says_what_is_missing);
+    T_RUN(test_the_file_grows_as_it_began);
     T_RUN(test_a_step_without_memory_changes_nothing);
     T_RUN(test_sums_begin_anew_after_a_failure);
     T_RUN(test_a_step_does_without_threads);

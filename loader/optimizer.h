@@ -290,6 +290,8 @@ berth_status berthi_disk_reserve(berth_optimizer *optimizer, berthi_trained_tens
 uint64_t berthi_disk_buffer_bytes(uint64_t page_bytes);
 berth_status berthi_disk_prepare(berth_optimizer *optimizer, uint64_t page_bytes,
                                  berth_error *error);
+/* Nothing of them is under way. */
+void berthi_disk_free_buffers(berth_optimizer *optimizer);
 void berthi_disk_close(berth_optimizer *optimizer);
 berth_status berthi_disk_read(const berth_optimizer *optimizer, uint64_t offset, void *bytes,
                               uint64_t size, berth_error *error);

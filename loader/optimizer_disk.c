@@ -120,8 +120,8 @@ berthi_disk_buffer_bytes(uint64_t page_bytes)
     return berthi_states_buffer_bytes(page_bytes, berthi_sys_page_bytes());
 }
 
-static void
-free_buffers(berth_optimizer *o)
+void
+berthi_disk_free_buffers(berth_optimizer *o)
 {
     if (o->disk.buffers == NULL)
         return;
@@ -147,7 +147,7 @@ berthi_disk_prepare(berth_optimizer *o, uint64_t page_bytes, berth_error *error)
         status = berthi_optimizer_settle(o, error);
     if (status != BERTH_OK)
         return status;
-    free_buffers(o);
+    berthi_disk_free_buffers(o);
     o->disk.buffers = berthi_memory_aligned(o->context, BERTHI_PURPOSE_RING,
                                             BERTHI_STATES_BUFFERS * bytes,
                                             berthi_sys_page_bytes());
@@ -162,7 +162,7 @@ berthi_disk_prepare(berth_optimizer *o, uint64_t page_bytes, berth_error *error)
 void
 berthi_disk_close(berth_optimizer *o)
 {
-    free_buffers(o);
+    berthi_disk_free_buffers(o);
     if (o->disk.fd >= 0)
         berthi_sys_close(o->disk.fd);
     o->disk.fd = -1;

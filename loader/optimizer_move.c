@@ -51,32 +51,54 @@ copy_states(berth_optimizer *o, const berthi_trained_tensor *from, const berthi_
     return status;
 }
 
+/* The same states at the place that `to` says; on failure there are none. */
+static berth_status
+make_copy(berth_optimizer *o, berthi_trained_tensor *from, berthi_trained_tensor *to,
+          berth_error *error)
+{
+    berth_status status = berthi_optimizer_alloc(o, to, error);
+
+    if (status != BERTH_OK)
+        return status;
+    status = copy_states(o, from, to, error);
+    from->file_offset = to->file_offset;
+    if (status != BERTH_OK)
+        berthi_optimizer_free(o, to);
+    return status;
+}
+
 /*
  * Slots are made before, or, where the states themselves are in their way, when these have
- * gone; without them the next step says so.
+ * gone; without them the next step says so. Those that were made for a move that failed go
+ * again, and so do buffers.
  */
 static berth_status
 move(berth_optimizer *o, berthi_trained_tensor *p, int32_t place, berth_error *error)
 {
+    const bool had_slots = o->devices[p->device].pager.memory != NULL;
+    const bool had_buffers = o->disk.buffers != NULL;
     berthi_trained_tensor moved = *p;
     berth_status status;
 
     moved.place = place;
     status = berthi_optimizer_prepare(o, &moved, error);
-    if (status != BERTH_OK && (status != BERTH_ENOFIT || p->place != BERTH_STATES_DEVICE))
-        return status;
-    status = berthi_optimizer_alloc(o, &moved, error);
-    if (status != BERTH_OK)
-        return status;
-    status = copy_states(o, p, &moved, error);
-    p->file_offset = moved.file_offset;
-    if (status != BERTH_OK) {
-        berthi_optimizer_free(o, &moved);
-        return status;
+    if (status == BERTH_ENOFIT && p->place == BERTH_STATES_DEVICE) {
+        berthi_error_clear(error);
+        status = BERTH_OK;
     }
-    berthi_optimizer_free(o, p);
-    *p = moved;
-    return berthi_optimizer_prepare(o, p, error);
+    if (status == BERTH_OK)
+        status = make_copy(o, p, &moved, error);
+    if (status == BERTH_OK) {
+        berthi_optimizer_free(o, p);
+        *p = moved;
+        (void)berthi_optimizer_prepare(o, p, NULL);
+        return BERTH_OK;
+    }
+    if (!had_slots)
+        berthi_pager_close(o, p->device);
+    if (!had_buffers)
+        berthi_disk_free_buffers(o);
+    return status;
 }
 
 /* What a caller may ask for. */

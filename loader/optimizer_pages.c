@@ -67,6 +67,7 @@ open_slots(berth_optimizer *o, uint32_t device, uint32_t least, berth_error *err
         status = berthi_optimizer_take(o, device, &parts, &memory, error);
         if (status != BERTH_ENOFIT || pager->slot_count <= least)
             break;
+        berthi_error_clear(error); /* fewer of them may fit */
     }
     pager->memory = memory;
     return status;

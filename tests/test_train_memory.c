@@ -700,13 +700,15 @@ test_slots_are_as_many_as_fit(void)
     for (uint64_t room = 0; room <= SLOTS + 1; room++) {
         const uint64_t expected = room == 0 ? SLOTS : berthi_min_u64(room, SLOTS);
         berth_optimizer_memory memory;
+        berth_error error;
         trained t;
 
         if (open_large(&t, context)) {
             const crowd c = crowd_in(&t, room);
 
             trained_step(&t, ALL, false);
-            CHECK_EQ(berth_optimizer_move(t.optimizer, 0, BERTH_STATES_HOST, NULL), BERTH_OK);
+            CHECK_EQ(berth_optimizer_move(t.optimizer, 0, BERTH_STATES_HOST, &error), BERTH_OK);
+            CHECK_EQ(error.status, BERTH_OK); /* whatever was tried before */
             CHECK_EQ(berth_optimizer_get_memory(t.optimizer, 0, &memory), BERTH_OK);
             CHECK_LE(memory.slots, expected * BERTHI_SIM_GRANULE);
             CHECK_GT(memory.slots, (expected - 1) * BERTHI_SIM_GRANULE);
@@ -742,6 +744,55 @@ test_one_slot_is_enough(void)
     }
     trained_close(&t);
     berth_context_destroy(context);
+}
+
+/* Moves the states to host memory while an allocation fails; how many did. */
+static uint64_t
+move_without(trained *t, uint64_t nth)
+{
+    berth_parameter_state state;
+    berth_optimizer_memory memory;
+    berth_error error;
+    berth_status status;
+    uint64_t failures;
+
+    berthi_fault_arm(BERTHI_FAULT_MEMORY, nth, false);
+    status = berth_optimizer_move(t->optimizer, 0, BERTH_STATES_HOST, &error);
+    failures = berthi_fault_failures(BERTHI_FAULT_MEMORY);
+    berthi_fault_disarm();
+    CHECK_EQ(error.status, status);
+    CHECK_EQ(berth_optimizer_get(t->optimizer, 0, &state), BERTH_OK);
+    CHECK_EQ(state.place, status == BERTH_OK ? BERTH_STATES_HOST : BERTH_STATES_DEVICE);
+    CHECK_EQ(berth_optimizer_get_memory(t->optimizer, 0, &memory), BERTH_OK);
+    CHECK(status == BERTH_OK || memory.slots == 0);
+    return failures;
+}
+
+/* States that stay where they are have taken nothing; those that have gone are visited. */
+static void
+test_a_move_is_made_or_not(void)
+{
+    for (uint64_t room = 0; room <= SLOTS; room += SLOTS) {
+        uint64_t failures = 1;
+        berth_context *context;
+
+        T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+        for (uint64_t nth = 0; failures > 0 && nth < 50; nth++) {
+            trained t;
+
+            if (open_pages(&t, context, LARGE_PAGE)) {
+                const crowd c = crowd_in(&t, room);
+
+                failures = move_without(&t, nth);
+                trained_step(&t, ALL, false);
+                trained_check(&t);
+                leave(&c);
+            }
+            trained_close(&t);
+        }
+        CHECK_EQ(failures, 0);
+        berth_context_destroy(context);
+    }
 }
 
 /* Moves all that is there to the disk; what is said, and where it is then. */
@@ -1309,6 +1360,7 @@ main(int argc, char **argv)
     T_RUN(test_room_is_made_on_the_disk);
     T_RUN(test_slots_are_as_many_as_fit);
     T_RUN(test_one_slot_is_enough);
+    T_RUN(test_a_move_is_made_or_not);
     T_RUN(test_states_stay_where_the_disk_is_not);
     T_RUN(test_room_that_is_made_is_there);
     T_RUN(test_it_begins_with_all_slots);

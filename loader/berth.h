@@ -3698,7 +3698,9 @@ BERTH_API berth_status berth_optimizer_read(berth_optimizer *optimizer, uint64_t
  * Brings a parameter's states to another place, between two steps. On failure they stay
  * where they are. berth_optimizer_make_room() does so with the largest ones of a device
  * until `bytes` of its memory are given back, to host memory first, to the disk where
- * there is none; *out_bytes is what was given back, which can be less.
+ * there is none; *out_bytes is what was given back, which can be less. Slots that they visit
+ * in then are in the same memory: so few of them are made that there is the room, and where
+ * one would be as large as all states are these stay.
  */
 BERTH_API berth_status berth_optimizer_move(berth_optimizer *optimizer, uint64_t parameter,
                                             int32_t place, berth_error *error);

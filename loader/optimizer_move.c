@@ -141,6 +141,35 @@ used_bytes(const berth_optimizer *o, uint32_t device)
     return memory.states[BERTH_STATES_DEVICE] + memory.slots;
 }
 
+/*
+ * Slots for states that leave are in the same memory: so few of them that there is the room
+ * that is wanted, if all has to leave; one at least. 0: nothing would be gained.
+ */
+static uint32_t
+count_slots(const berth_optimizer *o, uint32_t device, uint64_t wanted)
+{
+    const berthi_pager *const pager = &o->devices[device].pager;
+    uint64_t taken = pager->slot_count * pager->slot_bytes; /* with the states that can leave */
+    uint64_t page = 0;
+    uint64_t slots = 1;
+    uint64_t slot;
+
+    for (uint64_t i = 0; i < o->parameter_count; i++) {
+        const berthi_trained_tensor *const p = &o->parameters[i];
+
+        if (p->device != device || p->place != BERTH_STATES_DEVICE)
+            continue;
+        taken += berthi_states_bytes(&p->states);
+        page = berthi_max_u64(page, berthi_states_page_bytes(&p->states));
+    }
+    slot = berthi_pager_slot_bytes(page);
+    if (pager->slot_bytes >= slot) /* as it is where none can leave */
+        return o->slots;
+    if (wanted < taken)
+        slots = berthi_max_u64(berthi_min_u64((taken - wanted) / slot, o->slots), 1);
+    return slots * slot < taken ? (uint32_t)slots : 0;
+}
+
 /* The one with the most bytes there; NULL: none. */
 static berthi_trained_tensor *
 find_largest(berth_optimizer *o, uint32_t device)
@@ -172,12 +201,33 @@ move_away(berth_optimizer *o, berthi_trained_tensor *p, berth_error *error)
     return move(o, p, BERTH_STATES_DISK, error);
 }
 
+/* The largest ones leave, until there is room or nothing is left. */
+static berth_status
+move_largest(berth_optimizer *o, uint32_t device, uint64_t bytes, uint64_t *out_bytes,
+             berth_error *error)
+{
+    const uint64_t begin = used_bytes(o, device);
+    berth_status status = BERTH_OK;
+
+    while (status == BERTH_OK && *out_bytes < bytes) {
+        berthi_trained_tensor *const p = find_largest(o, device);
+        uint64_t now;
+
+        if (p == NULL)
+            break;
+        status = move_away(o, p, error);
+        now = used_bytes(o, device);
+        *out_bytes = begin > now ? begin - now : 0;
+    }
+    return status;
+}
+
 berth_status
 berth_optimizer_make_room(berth_optimizer *optimizer, uint32_t device, uint64_t bytes,
                           uint64_t *out_bytes, berth_error *error)
 {
     berth_status status = BERTH_OK;
-    uint64_t begin;
+    uint32_t slots;
 
     berthi_error_clear(error);
     if (out_bytes == NULL)
@@ -187,16 +237,10 @@ berth_optimizer_make_room(berth_optimizer *optimizer, uint32_t device, uint64_t 
         return berthi_fail_argument(error, "optimizer", "is NULL");
     if (device >= optimizer->device_count || optimizer->devices[device].is_host)
         return berthi_fail_argument(error, "device", "has no memory of its own");
-    begin = used_bytes(optimizer, device);
-    while (status == BERTH_OK && *out_bytes < bytes) {
-        berthi_trained_tensor *const p = find_largest(optimizer, device);
-        uint64_t now;
-
-        if (p == NULL)
-            break;
-        status = move_away(optimizer, p, error);
-        now = used_bytes(optimizer, device);
-        *out_bytes = begin > now ? begin - now : 0;
-    }
+    slots = optimizer->slots;
+    optimizer->slots = count_slots(optimizer, device, bytes);
+    if (optimizer->slots > 0)
+        status = move_largest(optimizer, device, bytes, out_bytes, error);
+    optimizer->slots = slots;
     return status;
 }

@@ -836,6 +836,37 @@ test_states_stay_where_the_disk_is_not(void)
     berth_context_destroy(context);
 }
 
+/* Room for one more slot is none; of more pages as few slots are made as it takes. */
+static void
+test_room_is_not_taken(void)
+{
+    berth_context *context;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    for (uint64_t pages = 1; pages <= SLOTS + 2; pages++) {
+        berth_optimizer_memory before;
+        berth_optimizer_memory after;
+        berth_error error;
+        uint64_t bytes;
+        trained t;
+
+        if (open_pages(&t, context, pages * LARGE_PAGE)) {
+            CHECK_EQ(berth_optimizer_get_memory(t.optimizer, 0, &before), BERTH_OK);
+            CHECK_EQ(berth_optimizer_make_room(t.optimizer, 0, 1, &bytes, &error), BERTH_OK);
+            CHECK_EQ(error.status, BERTH_OK);
+            CHECK_EQ(berth_optimizer_get_memory(t.optimizer, 0, &after), BERTH_OK);
+            CHECK_EQ(bytes > 0, pages > 1);
+            CHECK_EQ(after.states[0] + after.slots + bytes, before.states[0]);
+            CHECK_EQ(after.states[0] > 0, pages == 1);
+            CHECK_LE(after.slots, SLOTS * BERTHI_SIM_GRANULE);
+            trained_step(&t, ALL, false);
+            trained_check(&t);
+        }
+        trained_close(&t);
+    }
+    berth_context_destroy(context);
+}
+
 /* What is given back of a full device can be had from it. */
 static void
 test_room_that_is_made_is_there(void)
@@ -1361,6 +1392,7 @@ main(int argc, char **argv)
     T_RUN(test_slots_are_as_many_as_fit);
     T_RUN(test_one_slot_is_enough);
     T_RUN(test_a_move_is_made_or_not);
+    T_RUN(test_room_is_not_taken);
     T_RUN(test_states_stay_where_the_disk_is_not);
     T_RUN(test_room_that_is_made_is_there);
     T_RUN(test_it_begins_with_all_slots);

@@ -68,8 +68,8 @@ power(double base, uint64_t exponent)
 
 /*
  * beta3 on its way from beta1, so that the time after which a gradient counts half grows
- * by the same amount with every step. (Of the C library's functions: their last bits are
- * gone in a float.)
+ * by the same amount with every step; beta1 of 0 is no time at all. (Of the C library's
+ * functions: their last bits are gone in a float.)
  */
 static float
 beta3_of(const berthi_update_settings *s, uint64_t step)
@@ -80,6 +80,8 @@ beta3_of(const berthi_update_settings *s, uint64_t step)
     const double last = log((double)s->beta3);
     const double share = (double)step / (double)s->beta3_steps;
 
+    if (s->beta1 == 0.0f)
+        return fminf((float)exp(last / share), s->beta3);
     return fminf((float)exp(first * last / ((1.0 - share) * last + share * first)), s->beta3);
 }
 

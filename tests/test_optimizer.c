@@ -625,6 +625,11 @@ test_schedules(void)
     CHECK(berthi_update_constants_of(&s, 1).beta3 < 0.951f);
     s.beta3 = 0.5f; /* below beta1: never above it */
     CHECK(berthi_update_constants_of(&s, 10).beta3 == 0.5f);
+    s.beta1 = 0.0f; /* from no time at all */
+    s.beta3 = 0.9999f;
+    CHECK(fabs((wide)berthi_update_constants_of(&s, 1).beta3 - pow((wide)s.beta3, 1000)) < 6e-8);
+    CHECK(fabs((wide)berthi_update_constants_of(&s, 500).beta3 - pow((wide)s.beta3, 2)) < 6e-8);
+    CHECK(berthi_update_constants_of(&s, 1000).beta3 == s.beta3);
 }
 
 static void

@@ -358,7 +358,7 @@ is_usual_step(const berthi_update_arguments *a, const berthi_update_constants *c
            a->dtype == a->gradient_dtype && a->master == NULL && !c->is_coupled &&
            a->state[0].values == NULL && a->state[1].values == NULL &&
            c->correction * c->epsilon >= LEAST_DIVISOR && fabsf(c->eta) < 1e30f &&
-           (!c->is_shrunk || c->shrink != 0.0f);
+           (!c->is_shrunk || (isfinite(c->shrink) && c->shrink != 0.0f));
 }
 
 static uint64_t

@@ -272,6 +272,39 @@ test_unusual_blocks_among_usual_ones(void)
     }
 }
 
+/* A decay beyond all numbers makes a NaN of a parameter that is 0, and stays it. */
+static void
+test_a_decay_without_bounds(void)
+{
+    uint64_t state = 43;
+
+    for (int round = 0; round < 3; round++) {
+        const shape s = { 4 * BLOCK, dtypes[round], dtypes[round], false, true };
+        berthi_update_settings settings = berthi_update_defaults(BERTHI_UPDATE_ADAMW);
+        memory *const expected = malloc(sizeof *expected);
+        memory *const actual = malloc(sizeof *actual);
+        berthi_update_constants c;
+        berthi_update_arguments a;
+
+        settings.rate = settings.decay = 1e20f;
+        c = berthi_update_constants_of(&settings, 3);
+        fill(expected, &s, ORDINARY, &state);
+        for (uint64_t i = 0; i < s.count; i += 5) {
+            berthi_core_store(expected->parameter, s.dtype, i, 0.0f);
+            berthi_core_store(expected->gradient, s.gradient_dtype, i, 0.0f);
+            expected->codes[0][i] = 127; /* 0 */
+        }
+        memcpy(actual, expected, sizeof *actual);
+        a = arguments_of(expected, &s);
+        (void)berthi_update_plainly(&a, &c);
+        a = arguments_of(actual, &s);
+        (void)level_update(&a, &c);
+        CHECK(memcmp(actual, expected, sizeof *actual) == 0);
+        free(expected);
+        free(actual);
+    }
+}
+
 /* A block of gradients that become the states, with a largest of 1. */
 static void
 check_codes_of(const float *numbers, uint32_t count, const berthi_update_constants *c)
@@ -563,6 +596,7 @@ run_level(const char *name)
     T_RUN(test_every_kind_where_8_bits_begin);
     T_RUN(test_every_length);
     T_RUN(test_unusual_blocks_among_usual_ones);
+    T_RUN(test_a_decay_without_bounds);
     T_RUN(test_signed_codes_around_every_border);
     T_RUN(test_unsigned_codes_around_every_border);
     T_RUN(test_codes_of_many_numbers);

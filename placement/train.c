@@ -99,7 +99,7 @@ add_weights(training *t)
                         "%" PRIu64 " parameters: rank %" PRIu64
                         " * (in + out) of %" PRIu64 " matrices",
                         trained, options->rank, t->trainable.adapted_total);
-    if (options->precision == BERTHI_PRECISION_MASTER)
+    if (options->precision == BERTHI_PRECISION_MASTER && options->base.dtype != BERTH_F32)
         berthi_line_add(t->out, &master, berthi_times(trained, 4),
                         "an f32 copy of %" PRIu64 " parameters", trained);
     if (options->precision == BERTHI_PRECISION_AUTOCAST

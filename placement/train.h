@@ -7,7 +7,7 @@
  *   weights        FULL: every parameter in `dtype`, or in f32 under autocast.
  *                  LORA: the base as its type (QLoRA: nf4), and adapters of
  *                  r * (in + out) parameters for each adapted matrix.
- *   master         MASTER: an f32 copy of what is trained. AUTOCAST: the weights are
+ *   master         MASTER: an f32 copy of what is trained in 16 bits. AUTOCAST: the weights are
  *                  f32 themselves, and cast to `dtype` for the step.
  *   gradients      the dtype of what is trained, or f32 when accumulated so.
  *   states         AdamW 8 bytes a parameter, Lion and momentum 4, torch's own in the

@@ -265,6 +265,10 @@ test_precisions(void)
     options.precision = BERTHI_PRECISION_AUTOCAST;
     out = estimate(e, &options);
     CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_CASTS), 0);
+    options.precision = BERTHI_PRECISION_MASTER; /* f32 is its own copy */
+    out = estimate(e, &options);
+    CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_MASTER), 0);
+    CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_OPTIMIZER), 8 * n);
     options.base.dtype = BERTH_F16;
     options.precision = BERTHI_PRECISION_PURE;
     out = estimate(e, &options);

@@ -117,8 +117,9 @@ take_optimizer(training *t, berth_error *error)
     if (optimizer->bits == BERTHI_STATES_AS_PARAMETER && !is_f32)
         return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
                            "%s has 16-bit states here, which berth does not: choose "
-                           "adamw_8bit, adamw_32bit, or another precision",
-                           optimizer->name);
+                           "%s%s, or another precision",
+                           optimizer->name, optimizer->smaller,
+                           about->kind == BERTH_UPDATE_ADAMW ? ", adamw_32bit" : "");
     about->method = t->given.method;
     about->precision = t->given.precision;
     about->optimizer = optimizer->name;

@@ -760,7 +760,12 @@ test_refusals(void)
     train.optimizer = "sgd";
     check_refused(folder, &options, BERTH_EUNSUPPORTED, "sgd is no optimizer");
     train.optimizer = "adamw_torch";
-    check_refused(folder, &options, BERTH_EUNSUPPORTED, "16-bit states");
+    check_refused(folder, &options, BERTH_EUNSUPPORTED,
+                  "16-bit states here, which berth does not: choose adamw_8bit, adamw_32bit,");
+    train.optimizer = "sgd_momentum";
+    check_refused(folder, &options, BERTH_EUNSUPPORTED, "choose sgd_8bit, or another");
+    train.optimizer = "rmsprop";
+    check_refused(folder, &options, BERTH_EUNSUPPORTED, "choose rmsprop_bnb_8bit, or another");
     train.optimizer = "adamw_9bit";
     check_refused(folder, &options, BERTH_EINVAL, "optimizer");
     train = planned_train(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "adamw_8bit");

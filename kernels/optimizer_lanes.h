@@ -92,10 +92,15 @@ step_lion(const berthi_update_constants *c, int32_t dtype, lanes gradient,
 {
     const lanes mean
         = lanes_fma(lanes_all(c->rest1), gradient, e->state1 * lanes_all(c->beta1));
+    const float size = berthi_core_rounded(c->rate, dtype);
 
     e->state1
         = lanes_fma(lanes_all(c->rest2), gradient, e->state1 * lanes_all(c->beta2));
-    e->parameter = e->parameter - lanes_sign(mean, berthi_core_rounded(c->rate, dtype));
+    /* A product with a sign of 0 has the rate's, which of -0 makes 0 or leaves it. */
+    if (signbit(size))
+        e->parameter = e->parameter + lanes_sign(mean, -size);
+    else
+        e->parameter = e->parameter - lanes_sign(mean, size);
 }
 
 ALWAYS_INLINE void

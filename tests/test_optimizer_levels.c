@@ -272,6 +272,24 @@ test_unusual_blocks_among_usual_ones(void)
     }
 }
 
+/* Up the hill: of zeros the signs are those of the plain loops, too. */
+static void
+test_rates_below_zero(void)
+{
+    uint64_t state = 47;
+
+    for (int kind = 0; kind < BERTHI_UPDATE_KIND_COUNT; kind++)
+        for (int round = 0; round < 6; round++) {
+            const shape s = { 512, dtypes[round % 3], BERTH_F32, round < 3, true };
+            berthi_update_settings settings = berthi_update_defaults((berthi_update_kind)kind);
+            berthi_update_constants c;
+
+            settings.rate = round % 2 == 0 ? -1e-3f : -0.0f;
+            c = berthi_update_constants_of(&settings, 3);
+            check_update(level_update, &s, &c, ZEROS, &state);
+        }
+}
+
 /* A decay beyond all numbers makes a NaN of a parameter that is 0, and stays it. */
 static void
 test_a_decay_without_bounds(void)
@@ -596,6 +614,7 @@ run_level(const char *name)
     T_RUN(test_every_kind_where_8_bits_begin);
     T_RUN(test_every_length);
     T_RUN(test_unusual_blocks_among_usual_ones);
+    T_RUN(test_rates_below_zero);
     T_RUN(test_a_decay_without_bounds);
     T_RUN(test_signed_codes_around_every_border);
     T_RUN(test_unsigned_codes_around_every_border);

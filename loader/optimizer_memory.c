@@ -70,12 +70,26 @@ zero(berth_optimizer *o, uint32_t device, void *memory, uint64_t bytes, berth_er
     return status == BERTH_OK ? await_first(o, device, error) : status;
 }
 
+/* Host memory, which says that it is for weights. */
+static berth_status
+alloc_from_host(berthi_device *host, uint64_t bytes, void **out, berth_error *error)
+{
+    const berth_status status = host->table->alloc(host, bytes, out, error);
+
+    if (status != BERTH_ENOMEM)
+        return status;
+    return berthi_fail(error, BERTH_REASON_NO_MEMORY, NULL,
+                       "out of memory: %" PRIu64 " bytes for states", bytes);
+}
+
 berth_status
 berthi_optimizer_take(berth_optimizer *o, uint32_t device, const berthi_slab_parts *parts,
                       void **out, berth_error *error)
 {
     berthi_device *const d = o->devices[device].device;
-    berth_status status = d->table->alloc(d, parts->bytes, out, error);
+    berth_status status = o->devices[device].is_host
+                              ? alloc_from_host(d, parts->bytes, out, error)
+                              : d->table->alloc(d, parts->bytes, out, error);
 
     if (status != BERTH_OK)
         return status;
@@ -181,7 +195,7 @@ alloc_host(berth_optimizer *o, berthi_trained_tensor *p, berth_error *error)
     berthi_device *const d = o->devices[p->device].device;
     berth_error refusal;
     void *memory = NULL;
-    berth_status status = o->host->table->alloc(o->host, parts.bytes, &memory, error);
+    berth_status status = alloc_from_host(o->host, parts.bytes, &memory, error);
 
     if (status != BERTH_OK)
         return status;

@@ -480,6 +480,41 @@ test_states_of_8_bits_are_small(void)
     berth_context_destroy(context);
 }
 
+/* Where the context's ceiling leaves no room: what that would have been for. */
+static void
+test_no_host_memory_is_said_of_states(void)
+{
+    static const char *const words[] = { "cpu", "sim:16MiB" };
+    const uint64_t shape[] = { 1 << 20 };
+    berth_context_options options;
+
+    berth_context_options_init(&options);
+    options.memory_limit = 1 << 20;
+    for (int i = 0; i < 2; i++) {
+        const berth_optimizer_group g = group_at(BERTH_STATES_HOST);
+        static float values[1 << 20];
+        const berth_parameter parameter = {
+            .name = "w", .shape = shape, .rank = 1, .dtype = BERTH_F32, .values = values
+        };
+        berth_optimizer_options its;
+        berth_optimizer *optimizer;
+        berth_context *context;
+        berth_error error;
+
+        T_REQUIRE(CHECK_EQ(berth_context_create(&options, &context, NULL), BERTH_OK));
+        berth_optimizer_options_init(&its);
+        its.page_elements = 4096;
+        if (CHECK_EQ(berth_devices_open(context, words[i], &its.devices, NULL), BERTH_OK)) {
+            CHECK_EQ(berth_optimizer_create(context, &g, 1, &parameter, 1, &its, &optimizer,
+                                            &error),
+                     BERTH_ENOMEM);
+            CHECK_CONTAINS(error.message, "bytes for states");
+        }
+        berth_devices_close(its.devices);
+        berth_context_destroy(context);
+    }
+}
+
 /* Nothing is taken of a device that has no parameters, as plans for training say. */
 static void
 test_devices_without_parameters(void)
@@ -1385,6 +1420,7 @@ main(int argc, char **argv)
     T_RUN(test_pins_are_for_all);
     T_RUN(test_pins_go_with_states);
     T_RUN(test_states_of_8_bits_are_small);
+    T_RUN(test_no_host_memory_is_said_of_states);
     T_RUN(test_devices_without_parameters);
     T_RUN(test_room_is_made_under_way);
     T_RUN(test_room_is_made_by_bytes);

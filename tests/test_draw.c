@@ -237,6 +237,9 @@ test_cells_are_limited(void)
         CHECK_EQ(count_of(text, "<article id=\"l1000\"><h3>500 layers from layers.1000 on"), 1);
         CHECK_EQ(count_of(text, "\"300 layers from layers.1000 on, 2.93 KiB\""), 1);
         CHECK_EQ(count_of(text, "<article id=\"l"), DRAW_MAX_LAYERS + 1);
+        /* Wherever they begin: every part of a bar has a text. */
+        CHECK_EQ(count_of(text, "<a href=\"#l1000\""), 3);
+        CHECK_EQ(count_of(text, "<a href=\"#l1300\""), 0);
     }
     draw_map_fini(&map);
 }

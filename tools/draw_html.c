@@ -118,11 +118,13 @@ static const char script[] =
 
 /* ---------------------------------------------------------------------- bars */
 
+/* Layers beyond the last that has a list of its own share one text. */
 static void
 write_target(output *out, const draw_cell *cell, size_t tier)
 {
     if (cell->layer != BERTH_NO_INDEX)
-        output_format(out, "l%u", cell->layer);
+        output_format(out, "l%u",
+                      cell->layer < DRAW_MAX_LAYERS ? cell->layer : DRAW_MAX_LAYERS);
     else
         output_format(out, "t%zu-%d", tier, (int)cell->kind);
 }

@@ -22,6 +22,11 @@ berth_status berthi_plan_parse(berth_context *context, char *text, uint64_t byte
 
 /* ------------------------------------------------- between the files of this text */
 
+/*
+ * Whole nanoseconds: what is read back is the same. Rates may be anybody's: a time longer
+ * than these numbers go is cut.
+ */
+void berthi_plan_print_time(berthi_json_text *text, const char *key, double seconds);
 /* Nanoseconds, as seconds. */
 bool berthi_plan_can_read_time(berthi_members *m, const char *key, double *out);
 /* "training" with its comma, if the plan is for that. */

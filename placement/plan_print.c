@@ -188,11 +188,14 @@ print_map(printer *p)
     }
 }
 
-/* Whole nanoseconds: what is read back is the same. */
-static uint64_t
-nanoseconds(double seconds)
+void
+berthi_plan_print_time(berthi_json_text *text, const char *key, double seconds)
 {
-    return (uint64_t)(seconds * 1e9 + 0.5);
+    const double most = 9007199254740991.0;
+    const double nanoseconds = seconds * 1e9 + 0.5;
+
+    berthi_json_text_add_words(text, key);
+    berthi_json_text_add_number(text, (uint64_t)(nanoseconds < most ? nanoseconds : most));
 }
 
 static void
@@ -202,13 +205,13 @@ print_prediction(printer *p)
 
     add(p, "\n  ],\n");
     berthi_plan_print_training(&p->text, p->plan);
-    add_number(p, "  \"predicted\": {\"nanoseconds\": ", nanoseconds(s->seconds));
-    add_number(p, ", \"first\": ", nanoseconds(s->first_seconds));
-    add_number(p, ", \"compute\": ", nanoseconds(s->compute_seconds));
-    add_number(p, ", \"link\": ", nanoseconds(s->link_seconds));
-    add_number(p, ", \"disk\": ", nanoseconds(s->disk_seconds));
-    add_number(p, ", \"load\": ", nanoseconds(s->load_seconds));
-    add_number(p, ", \"host\": ", nanoseconds(s->host_seconds));
+    berthi_plan_print_time(&p->text, "  \"predicted\": {\"nanoseconds\": ", s->seconds);
+    berthi_plan_print_time(&p->text, ", \"first\": ", s->first_seconds);
+    berthi_plan_print_time(&p->text, ", \"compute\": ", s->compute_seconds);
+    berthi_plan_print_time(&p->text, ", \"link\": ", s->link_seconds);
+    berthi_plan_print_time(&p->text, ", \"disk\": ", s->disk_seconds);
+    berthi_plan_print_time(&p->text, ", \"load\": ", s->load_seconds);
+    berthi_plan_print_time(&p->text, ", \"host\": ", s->host_seconds);
     add_text(p, ",\n    \"bound\": ", berthi_plan_bound_word(s->bound));
     add_text(p, ", \"bound_tier\": ", p->plan->tiers[s->bound_tier].name);
     add_number(p, ", \"link_bytes\": ", s->link_bytes);

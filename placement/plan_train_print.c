@@ -28,16 +28,6 @@ add_number(berthi_json_text *text, const char *key, uint64_t value)
     berthi_json_text_add_number(text, value);
 }
 
-/* Rates may be anybody's: what is longer than numbers go is cut. */
-static void
-add_time(berthi_json_text *text, const char *key, double seconds)
-{
-    const double most = 9007199254740991.0;
-    const double nanoseconds = seconds * 1e9 + 0.5;
-
-    add_number(text, key, (uint64_t)(nanoseconds < most ? nanoseconds : most));
-}
-
 static void
 print_head(berthi_json_text *text, const berth_plan_training *about)
 {
@@ -87,10 +77,11 @@ static void
 print_prediction(berthi_json_text *text, const berth_plan *plan,
                  const berth_plan_training *about)
 {
-    add_time(text, "\n    ],\n    \"predicted\": {\"nanoseconds\": ", about->seconds);
-    add_time(text, ", \"update\": ", about->update_seconds);
-    add_time(text, ", \"link\": ", about->link_seconds);
-    add_time(text, ", \"disk\": ", about->disk_seconds);
+    berthi_plan_print_time(text, "\n    ],\n    \"predicted\": {\"nanoseconds\": ",
+                           about->seconds);
+    berthi_plan_print_time(text, ", \"update\": ", about->update_seconds);
+    berthi_plan_print_time(text, ", \"link\": ", about->link_seconds);
+    berthi_plan_print_time(text, ", \"disk\": ", about->disk_seconds);
     add_text(text, ", \"bound\": ", berthi_plan_bound_word(about->bound));
     add_text(text, ", \"bound_tier\": ", plan->tiers[about->bound_tier].name);
     add_number(text, ",\n      \"link_bytes\": ", about->link_bytes);
@@ -102,8 +93,8 @@ static void
 print_passes(berthi_json_text *text, const berth_plan *plan,
              const berth_plan_training *about)
 {
-    add_time(text, "    \"passes\": {\"forward\": ", about->forward_seconds);
-    add_time(text, ", \"backward\": ", about->backward_seconds);
+    berthi_plan_print_time(text, "    \"passes\": {\"forward\": ", about->forward_seconds);
+    berthi_plan_print_time(text, ", \"backward\": ", about->backward_seconds);
     add_text(text, ", \"bound\": ", berthi_plan_bound_word(about->pass_bound));
     add_text(text, ", \"bound_tier\": ", plan->tiers[about->pass_bound_tier].name);
     add_number(text, ",\n      \"link_bytes\": ", about->pass_link_bytes);

@@ -432,6 +432,21 @@ test_times(void)
     planned_end(&p);
 }
 
+/* Links may be as slow as they like: the plan is read back. */
+static void
+test_long_times(void)
+{
+    berth_plan_options options = options_of("0=80MiB,cpu=20MiB,disk=1EiB");
+    planned p;
+
+    options.links = "0=1B/s,disk=1B/s,0.memory=1B/s,cpu.memory=1B/s";
+    planned_begin(&p, planned_llama(6, false), &options);
+    T_REQUIRE(p.status == BERTH_OK);
+    CHECK(p.summary.seconds > 1e7);
+    planned_check(&p);
+    planned_end(&p);
+}
+
 static void
 test_host_times(void)
 {
@@ -1624,6 +1639,7 @@ main(int argc, char **argv)
     T_RUN(test_experts_of_a_batch);
     T_RUN(test_many_names);
     T_RUN(test_times);
+    T_RUN(test_long_times);
     T_RUN(test_host_times);
     T_RUN(test_tied_head);
     T_RUN(test_pins);

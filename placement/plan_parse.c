@@ -16,7 +16,8 @@
 
 /* Sums of so many berths stay below 2^63. */
 #define BYTES_LIMIT (UINT64_C(1) << 38)
-#define PART_LIMIT (UINT64_C(1) << 56) /* and those of all parts of a tier below 2^64 */
+/* And those of all parts of a tier below 2^64, but for the reserve: a share of any budget. */
+#define PART_LIMIT (UINT64_C(1) << 56)
 #define NO_OFFSET UINT64_MAX
 #define TEXT_BLOCK 65536u
 
@@ -281,7 +282,7 @@ can_read_tier_line(parser *p, uint32_t number)
 
     if (!berthi_scan_can_enter_object(&m->scan) || !can_read_name(p, number, tier)
         || !berthi_members_can_read_limit(m, "budget", &tier->budget)
-        || !can_read_bytes(p, "reserve", &tier->reserve)
+        || !berthi_members_can_read_number(m, "reserve", &tier->reserve)
         || !can_read_bytes(p, "reserve_needed", &tier->reserve_needed)
         || !berthi_members_can_read_number(m, "weights", &sum)
         || !can_read_bytes(p, "cache", &sum)

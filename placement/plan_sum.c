@@ -40,9 +40,10 @@ sum_layer(berth_plan *plan, uint32_t number)
 uint64_t
 berthi_plan_taken(const berth_plan_tier *tier)
 {
-    return tier->reserve + tier->weights + tier->cache + tier->activations + tier->slots
-           + tier->expert_slots + tier->scratch + tier->turned + tier->staging
-           + tier->training;
+    return berthi_add_capped(tier->reserve, tier->weights + tier->cache + tier->activations
+                                                + tier->slots + tier->expert_slots
+                                                + tier->scratch + tier->turned
+                                                + tier->staging + tier->training);
 }
 
 static void

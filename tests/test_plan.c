@@ -846,6 +846,32 @@ test_reserves(void)
     planned_end(&p);
 }
 
+/* A share of any budget is kept free: the plan is read back. */
+static void
+test_huge_budgets(void)
+{
+    static const char *const budgets[] = { "0=15EiB,cpu=8EiB", "0=9223372036854775807,1=1EB",
+                                           "cpu=18446744073709551614,disk=16EB" };
+
+    for (size_t i = 0; i < sizeof budgets / sizeof *budgets; i++) {
+        berth_plan_options options = options_of(budgets[i]);
+        planned p;
+
+        options.reserve_share = 0;
+        planned_begin(&p, planned_llama(2, false), &options);
+        T_REQUIRE(p.status == BERTH_OK);
+        CHECK_EQ(p.summary.streamed_bytes, 0);
+        CHECK_EQ(p.summary.is_proved, 1);
+        planned_check(&p);
+        planned_end(&p);
+        options.reserve_share = UINT64_C(999000000);
+        planned_begin(&p, planned_llama(2, false), &options);
+        T_REQUIRE(p.status == BERTH_OK);
+        planned_check(&p);
+        planned_end(&p);
+    }
+}
+
 /* What the runtime takes; of a large reserve, and of a small one no more than there is. */
 static void
 test_reserve_needed(void)
@@ -1653,6 +1679,7 @@ main(int argc, char **argv)
     T_RUN(test_error_of_before);
     T_RUN(test_quantized);
     T_RUN(test_reserves);
+    T_RUN(test_huge_budgets);
     T_RUN(test_reserve_needed);
     T_RUN(test_own_map);
     T_RUN(test_imitated_map);

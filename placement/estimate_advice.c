@@ -54,7 +54,9 @@ berthi_advice_stream(berthi_advice_list *list, const berthi_streamed *streamed)
     if (layers * streamed->each <= slots)
         return;
     on_host = berthi_min_u64(layers, streamed->host / streamed->each);
-    if (on_host * streamed->each > slots)
+    if (on_host * streamed->each <= slots) /* the slots would take what they free */
+        on_host = 0;
+    if (on_host > 0)
         berthi_advice_add(list, now - on_host * streamed->each + slots,
                           "link time: their bytes cross the link for every token or step",
                           "%" PRIu64 " of %" PRIu64 " layers on the host, two slots here",

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_estimate_fit.c - tables, answers backwards, advice. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "placement/estimate.h"
@@ -367,10 +368,18 @@ check_advice(const berthi_advice_list *list, uint32_t number, const char *what)
         CHECK_CONTAINS(list->items[number].what, what);
 }
 
+/* Of advice that begins with how many. */
+static unsigned long
+layers_of(const berthi_advice_list *list, uint32_t number)
+{
+    return number < list->count ? strtoul(list->items[number].what, NULL, 10) : 0;
+}
+
 static void
 test_advice(void)
 {
     berthi_advice_list list = advise("llama-3-8b", 24 * GIB, 4096, 0);
+    unsigned long away;
 
     CHECK(list.fits);
     CHECK_EQ(list.count, 0);
@@ -407,6 +416,13 @@ test_advice(void)
     CHECK_EQ(list.count, 6);
     check_advice(&list, 4, "9 of 80 layers on the host");
     check_advice(&list, 5, "of 80 layers on the disk");
+    /* With 1 GiB, which is less than two slots take, all of them are. */
+    away = layers_of(&list, 4) + layers_of(&list, 5);
+    list = advise("llama-3-70b", 24 * GIB, 2048, GIB);
+    CHECK(list.fits);
+    CHECK_EQ(list.count, 5);
+    check_advice(&list, 4, "of 80 layers on the disk");
+    CHECK_EQ(layers_of(&list, 4), away);
     /* The context that fits, when one of 2048 and more does. */
     list = advise("llama-3-8b", 17 * GIB, 131072, 0);
     CHECK(list.fits);

@@ -153,7 +153,10 @@ make_lengths(berthi_estimating *m)
     berthi_tokens_summary *const tokens = &m->e->tokens;
     const berthi_train_measured training = { model, &m->train };
     berthi_weight_sums sums;
-    const berthi_tokens_inference inference = { model, &m->train.base, &sums };
+    /* One device is a number of bytes; several take whole layers. */
+    const berthi_tokens_inference inference = {
+        model, &m->train.base, &sums, m->budget.more_count > 0 ? &m->budget : NULL
+    };
 
     if (m->tokens.count == 0)
         return;

@@ -285,6 +285,10 @@ berthi_tokens_measure_inference(const void *user, uint64_t length, uint64_t batc
     options.context = length;
     options.prompt = berthi_min_u64(options.prompt, length);
     options.batch = batch;
+    if (inference->budget != NULL
+        && !berthi_fit_is_held(inference->model, inference->sums, &options,
+                               inference->budget))
+        return BERTHI_BEYOND;
     if (berthi_estimate_with(inference->model, inference->sums, &options, &estimate, NULL)
         != BERTH_OK)
         return BERTHI_BEYOND;

@@ -96,6 +96,7 @@ typedef struct berthi_tokens_inference {
     const berthi_estimate_model *model;
     const berthi_estimate_options *options;
     const berthi_weight_sums *sums; /* made with these options */
+    const berthi_fit_budget *budget; /* devices that have to hold it; NULL: nobody asks */
 } berthi_tokens_inference;
 
 uint64_t berthi_tokens_measure_inference(const void *user, uint64_t length,

@@ -747,6 +747,7 @@ test_lengths(void)
     static const char text[] = "100\n200\n300\n400\n";
     static const char *const names[] = { "p50", "p95", "p99", "max" };
     static const uint64_t tokens[] = { 200, 400, 400, 400 };
+    static const uint64_t two[] = { 12 * GIB, 12 * GIB };
     berth_estimate_options options;
     berth_estimate_length length;
     berth_train_options train;
@@ -785,6 +786,20 @@ test_lengths(void)
     options.batch++;
     T_REQUIRE(ask(&a, &options) == BERTH_OK);
     CHECK_EQ(a.summary.fits, 0);
+    /* So it is with several devices, each with layers, activations and a runtime of its own. */
+    options.budgets = two;
+    options.budget_count = 2;
+    T_REQUIRE(ask(&a, &options) == BERTH_OK);
+    CHECK_EQ(berth_estimate_get_length(a.estimate, 3, &length), BERTH_OK);
+    CHECK_GT(length.batch, 1);
+    options.batch = length.batch;
+    T_REQUIRE(ask(&a, &options) == BERTH_OK);
+    CHECK_EQ(a.summary.fits, 1);
+    options.batch++;
+    T_REQUIRE(ask(&a, &options) == BERTH_OK);
+    CHECK_EQ(a.summary.fits, 0);
+    options.budgets = (const uint64_t[]){ 24 * GIB };
+    options.budget_count = 1;
     /* Training: packed batches have what the list has on the average. */
     berth_train_options_init(&train);
     train.is_packed = 1;

@@ -201,7 +201,7 @@ test_inference(void)
     const uint64_t usable = UINT64_C(20) << 30;
     berthi_estimate_options options;
     berthi_weight_sums sums;
-    const berthi_tokens_inference user = { &e->model, &options, &sums };
+    const berthi_tokens_inference user = { &e->model, &options, &sums, NULL };
     uint64_t batch;
 
     berthi_estimate_options_init(&options, &e->shape);

@@ -310,22 +310,46 @@ berthi_plan_list_tiers(berthi_plan_source *source, berth_error *error)
 
 /* --------------------------------------------------------------------------- use */
 
-/* The decoder's list: as many layers as config.json says, and no encoder, nor a tower. */
-static bool
-is_decoder(const berthi_plan_source *source, const berthi_module *block)
+/* Blocks of the list that this one is in; 0: of none, or of an encoder's or a tower's. */
+static uint64_t
+count_blocks(const berthi_module *block)
 {
     uint64_t count = 0;
 
     if (block == NULL || block->kind != BERTHI_MODULE_BLOCK || block->parent == NULL
         || block->parent->kind != BERTHI_MODULE_LIST
         || berthi_weight_is_of_tower(block->path, block->path_length))
-        return false;
-    for (const berthi_module *m = block->parent->children; m != NULL; m = m->next)
-        count++;
+        return 0;
     for (const char *at = block->path; at + 7 <= block->path + block->path_length; at++)
         if (memcmp(at, "encoder", 7) == 0)
-            return false;
-    return count == source->shape->layers;
+            return 0;
+    for (const berthi_module *m = block->parent->children; m != NULL; m = m->next)
+        count++;
+    return count;
+}
+
+/*
+ * Blocks of the decoder: as many as config.json has layers. Checkpoints may have more behind
+ * them, which predict further tokens and keep nothing: then as many as the shortest list has
+ * that has enough. UINT64_MAX: there is none.
+ */
+static uint64_t
+decoder_blocks(const berthi_plan_source *source)
+{
+    const berthi_module *list = NULL; /* of the layer before */
+    uint64_t least = UINT64_MAX;
+
+    for (uint32_t l = 0; l < source->input.layer_count; l++) {
+        const berthi_module *const block = source->modules[l];
+        const berthi_module *const before = list;
+        uint64_t count;
+
+        list = block != NULL ? block->parent : NULL;
+        count = list != before ? count_blocks(block) : 0;
+        if (count >= source->shape->layers)
+            least = berthi_min_u64(least, count);
+    }
+    return least;
 }
 
 static int32_t
@@ -340,7 +364,34 @@ cache_type(int32_t dtype)
     }
 }
 
-/* What a sequence keeps in each layer of the decoder, and what computing takes. */
+/* What sequences keep in each layer of the decoder. */
+static void
+keep_caches(const berthi_plan_source *source, const berthi_estimate_options *options)
+{
+    const berthi_shape *const shape = source->shape;
+    const uint64_t blocks = decoder_blocks(source);
+    const berthi_module *list = NULL; /* of the layer before */
+    bool is_decoder = false;
+
+    for (uint32_t l = 0; l < source->input.layer_count; l++) {
+        const berthi_module *const block = source->modules[l];
+        const berthi_module *const before = list;
+        uint64_t number;
+
+        list = block != NULL ? block->parent : NULL;
+        if (list != before)
+            is_decoder = count_blocks(block) == blocks;
+        if (is_decoder && list != NULL
+            && berthi_digits_can_parse(block->name, block->name_length, shape->layers - 1,
+                                       &number))
+            source->layers[l].cache = berthi_slab_round(
+                options->batch
+                * berthi_cache_layer(shape, &shape->kinds[shape->layer_kinds[number]],
+                                     options, options->context));
+    }
+}
+
+/* The same, and what computing takes. */
 static berth_status
 measure_model(berthi_plan_source *source, berth_error *error)
 {
@@ -362,20 +413,7 @@ measure_model(berthi_plan_source *source, berth_error *error)
                           + berthi_estimate_bytes(&estimate, BERTHI_PART_SCORES)
                           + berthi_estimate_bytes(&estimate, BERTHI_PART_LOGITS));
     source->input.runtime += berthi_estimate_bytes(&estimate, BERTHI_PART_FRAGMENTATION);
-    for (uint32_t l = 0; l < source->input.layer_count; l++) {
-        const berthi_module *const block = source->modules[l];
-        uint64_t number;
-
-        if (is_decoder(source, block) && source->shape->layers > 0
-            && berthi_digits_can_parse(block->name, block->name_length,
-                                       source->shape->layers - 1, &number))
-            source->layers[l].cache = berthi_slab_round(
-                given->batch
-                * berthi_cache_layer(source->shape,
-                                     &source->shape->kinds
-                                          [source->shape->layer_kinds[number]],
-                                     &options, given->context));
-    }
+    keep_caches(source, &options);
     return BERTH_OK;
 }
 

@@ -116,6 +116,35 @@ test_tower(void)
     planned_end(&p);
 }
 
+/* Blocks behind the model's own predict further tokens: they keep nothing, the others do. */
+static void
+test_further_tokens(void)
+{
+    static const stored tensors[] = {
+        { "model.embed_tokens.weight", 512, 64 },
+        { "model.layers.0.self_attn.q_proj.weight", 64, 64 },
+        { "model.layers.1.self_attn.q_proj.weight", 64, 64 },
+        { "model.layers.2.self_attn.q_proj.weight", 64, 64 },
+        { "model.layers.2.eh_proj.weight", 64, 128 },
+    };
+    const char *const folder = write_model(
+        tensors, sizeof tensors / sizeof *tensors,
+        "{\"architectures\": [\"DeepseekV3ForCausalLM\"], \"model_type\": \"deepseek_v3\", "
+        "\"vocab_size\": 512, \"hidden_size\": 64, \"intermediate_size\": 128, "
+        "\"num_hidden_layers\": 2, \"num_nextn_predict_layers\": 1, "
+        "\"num_attention_heads\": 4, \"kv_lora_rank\": 32, \"qk_rope_head_dim\": 16, "
+        "\"qk_nope_head_dim\": 16, \"v_head_dim\": 16, \"torch_dtype\": \"bfloat16\"}");
+    planned p;
+
+    begin(&p, folder, "0=1GiB", 128);
+    T_REQUIRE(p.status == BERTH_OK);
+    planned_check(&p);
+    CHECK_EQ(layer_of(&p, "model.layers.0").cache_bytes, 128 * (32 + 16) * 2);
+    CHECK_EQ(layer_of(&p, "model.layers.1").cache_bytes, 128 * (32 + 16) * 2);
+    CHECK_EQ(layer_of(&p, "model.layers.2").cache_bytes, 0);
+    planned_end(&p);
+}
+
 /* A head that is the table of words comes last; layers stay what they are. */
 static void
 test_moved_head(void)
@@ -319,6 +348,7 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_encoder);
     T_RUN(test_tower);
+    T_RUN(test_further_tokens);
     T_RUN(test_moved_head);
     T_RUN(test_strays);
     T_RUN(test_fixed);

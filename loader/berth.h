@@ -1352,7 +1352,7 @@ typedef struct berth_plan_options {
     int32_t buffer_offload; /* offload_buffers                                        */
     const char *architectures; /* path of newer descriptions of model classes; NULL   */
     /* What it is used for. */
-    uint64_t context;       /* tokens of a sequence that are kept; 0: no KV cache     */
+    uint64_t context;       /* tokens of a sequence that are kept; 0: nothing is kept */
     uint64_t batch;         /* sequences at once; 0: 1                                */
     int32_t cache_dtype;    /* of the KV cache; -1: that of the model                 */
     /* How it is streamed. */
@@ -1501,8 +1501,8 @@ typedef struct berth_plan_tier {
     uint64_t reserve;       /* kept free                                              */
     uint64_t reserve_needed; /* what of it the runtime is expected to take            */
     uint64_t weights;       /* berths, to the byte: the slab                          */
-    uint64_t cache;         /* KV cache of its layers; training: what they keep for their
-                               backward pass                                          */
+    uint64_t cache;         /* KV cache and states of its layers; training: what they
+                               keep for their backward pass                           */
     uint64_t activations;
     uint64_t slots;         /* of dense layers: slot_count * slot_bytes               */
     uint64_t slot_bytes;
@@ -1537,7 +1537,7 @@ typedef struct berth_plan_layer {
     uint64_t bytes;         /* of its berths                                          */
     uint64_t resident_bytes;
     uint64_t link_bytes;    /* brought for a token                                    */
-    uint64_t cache_bytes;   /* its part of the KV cache                               */
+    uint64_t cache_bytes;   /* what it keeps of sequences: KV cache, states           */
     uint64_t missing;       /* SHORT: bytes by which its home is short                */
     uint64_t reserved[4];
 } berth_plan_layer;

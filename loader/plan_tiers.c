@@ -384,10 +384,8 @@ keep_caches(const berthi_plan_source *source, const berthi_estimate_options *opt
         if (is_decoder && list != NULL
             && berthi_digits_can_parse(block->name, block->name_length, shape->layers - 1,
                                        &number))
-            source->layers[l].cache = berthi_slab_round(
-                options->batch
-                * berthi_cache_layer(shape, &shape->kinds[shape->layer_kinds[number]],
-                                     options, options->context));
+            source->layers[l].cache = berthi_slab_round(berthi_layer_keeps(
+                shape, &shape->kinds[shape->layer_kinds[number]], options));
     }
 }
 

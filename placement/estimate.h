@@ -260,6 +260,9 @@ uint64_t berthi_cache_size(int32_t cache_type, uint64_t elements);
 /* Of one sequence of `tokens` in one layer; states excluded. */
 uint64_t berthi_cache_layer(const berthi_shape *shape, const berthi_layer *layer,
                             const berthi_estimate_options *options, uint64_t tokens);
+/* What one layer of a kind keeps for all sequences: its cache, cross cache and states. */
+uint64_t berthi_layer_keeps(const berthi_shape *shape, const berthi_layer *layer,
+                            const berthi_estimate_options *options);
 /* Of all layers and one sequence. */
 uint64_t berthi_cache_sequence(const berthi_shape *shape,
                                const berthi_estimate_options *options, uint64_t tokens);

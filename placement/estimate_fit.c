@@ -130,10 +130,9 @@ berthi_fit_own(const berthi_estimate *estimate)
     return bytes;
 }
 
-/* What one layer of a kind keeps for all sequences. */
-static uint64_t
-layer_keeps(const berthi_shape *shape, const berthi_layer *layer,
-            const berthi_estimate_options *options)
+uint64_t
+berthi_layer_keeps(const berthi_shape *shape, const berthi_layer *layer,
+                   const berthi_estimate_options *options)
 {
     const uint64_t cache = berthi_cache_layer(shape, layer, options, options->context);
     const uint64_t cross = layer->has_cross ? berthi_cache_layer(shape, layer, options,
@@ -165,7 +164,8 @@ can_pack_model(packing *p, const berthi_estimate_model *model,
         const berthi_layer *const layer = &shape->kinds[i];
 
         if (!can_pack(p,
-                      berthi_add_capped(sums->layers[i], layer_keeps(shape, layer, options)),
+                      berthi_add_capped(sums->layers[i],
+                                        berthi_layer_keeps(shape, layer, options)),
                       layer->count))
             return false;
     }

@@ -145,6 +145,38 @@ test_further_tokens(void)
     planned_end(&p);
 }
 
+/* Layers without a cache that grows keep their state, whatever the context. */
+static void
+test_states(void)
+{
+    static const stored tensors[] = {
+        { "model.embed_tokens.weight", 512, 64 },
+        { "model.layers.0.conv.in_proj.weight", 192, 64 },
+        { "model.layers.1.self_attn.q_proj.weight", 64, 64 },
+    };
+    const char *const folder = write_model(
+        tensors, sizeof tensors / sizeof *tensors,
+        "{\"architectures\": [\"Lfm2ForCausalLM\"], \"model_type\": \"lfm2\", "
+        "\"vocab_size\": 512, \"hidden_size\": 64, \"intermediate_size\": 128, "
+        "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
+        "\"num_key_value_heads\": 2, \"conv_L_cache\": 4, "
+        "\"layer_types\": [\"conv\", \"full_attention\"], \"torch_dtype\": \"bfloat16\"}");
+    planned p;
+
+    begin(&p, folder, "0=1GiB", 128);
+    T_REQUIRE(p.status == BERTH_OK);
+    planned_check(&p);
+    CHECK_EQ(layer_of(&p, "model.layers.0").cache_bytes, 64 * 4 * 2);
+    CHECK_EQ(layer_of(&p, "model.layers.1").cache_bytes, 128 * 2 * 2 * 16 * 2);
+    planned_end(&p);
+    /* Without a context nothing is kept. */
+    begin(&p, folder, "0=1GiB", 0);
+    T_REQUIRE(p.status == BERTH_OK);
+    CHECK_EQ(layer_of(&p, "model.layers.0").cache_bytes, 0);
+    CHECK_EQ(layer_of(&p, "model.layers.1").cache_bytes, 0);
+    planned_end(&p);
+}
+
 /* A head that is the table of words comes last; layers stay what they are. */
 static void
 test_moved_head(void)
@@ -349,6 +381,7 @@ main(int argc, char **argv)
     T_RUN(test_encoder);
     T_RUN(test_tower);
     T_RUN(test_further_tokens);
+    T_RUN(test_states);
     T_RUN(test_moved_head);
     T_RUN(test_strays);
     T_RUN(test_fixed);

@@ -188,12 +188,14 @@ largest_device(const berthi_home_problem *problem)
     return largest;
 }
 
-/* A share that is all of a budget, however large. */
+/* Of any budget, however large: a share that is all of it, or no end of bytes. */
 static bool
 is_all_kept_free(const berthi_plan_work *work)
 {
+    const uint64_t most = UINT64_MAX - 1;
+
     for (uint32_t d = 0; d < work->device_count; d++)
-        if (work->input->tiers[d].reserve_share < BERTHI_WHOLE)
+        if (berthi_plan_reserve(&work->input->tiers[d], most) < most)
             return false;
     return true;
 }

@@ -28,6 +28,22 @@ kept_bytes(const berthi_plan_source *source, const berthi_recipe_weight *weight,
     return bytes;
 }
 
+/* Of columns a load reads the rows that they lie in. */
+static uint64_t
+stored_bytes(const berthi_plan_source *source, const berthi_recipe_weight *weight,
+             const berthi_slice *slice)
+{
+    static const berthi_slice whole = { .along = BERTH_SLICING_NONE };
+    const berthi_quantized *const record = berthi_recipe_record(&source->recipe, weight);
+    const berthi_entry *const entry = berthi_recipe_entry(&source->recipe, weight);
+    const uint64_t rows = weight->rank > 0 ? weight->shape[0] : 1;
+    const berthi_slice *const read =
+        slice->along == BERTH_SLICING_ROWS && rows > 0 ? slice : &whole;
+
+    return record != NULL ? kept_bytes(source, weight, record, read)
+                          : berthi_slice_share(read, rows, entry->end - entry->begin);
+}
+
 /* As what a weight that stays as it is lies in memory. */
 static berthi_storage
 kept_storage(const berthi_quantized *record)
@@ -80,6 +96,7 @@ berthi_plan_measure(const berthi_plan_source *source, uint32_t number,
     uint64_t turned[2];
     uint64_t elements = 1;
 
+    tensor->stored = stored_bytes(source, weight, &tensor->slice);
     if (source->options->type == BERTH_ENCODING_NATIVE
         && weight->record != BERTHI_NO_RECORD) {
         measure_kept(source, weight, tensor);

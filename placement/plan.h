@@ -55,6 +55,7 @@ typedef enum berthi_plan_reads {
 typedef struct berthi_plan_tensor {
     const char *name;     /* as stored; borrowed, not ended by a NUL */
     uint64_t bytes;       /* of its berth (slab.h) */
+    uint64_t stored;      /* that a load reads for it */
     uint64_t scratch;     /* while it is quantized; 0: it is not */
     uint64_t turned;      /* its values in their new order, meanwhile; 0: it stays as it lies */
     uint32_t name_length;

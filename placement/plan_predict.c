@@ -240,29 +240,35 @@ run_passes(berthi_plan_work *work, berth_error *error)
 
 /* -------------------------------------------------------------------------- load */
 
-/* All of it once from the disk, each device's part over its link. */
+/*
+ * All of it once from the disk, each device's part over its link, as it is stored: weights are
+ * quantized where they lie. What stays on the disk is read only to be quantized.
+ */
 static double
 load_seconds(const berthi_plan_work *work)
 {
-    const berth_plan *const plan = work->plan;
+    const berthi_plan_input *const input = work->input;
     const uint64_t disk_rate = work->disk != BERTHI_NO_TIER
-                                   ? work->input->tiers[work->disk].link_rate
-                                   : work->input->disk_rate;
+                                   ? input->tiers[work->disk].link_rate
+                                   : input->disk_rate;
+    uint64_t brought[BERTHI_TIER_LIMIT] = { 0 };
     uint64_t read = 0;
-    double most = 0;
+    double most;
 
-    for (uint32_t t = 0; t < plan->summary.tier_count; t++) {
-        const berth_plan_tier *const tier = &plan->tiers[t];
+    for (uint32_t i = 0; i < input->tensor_count; i++) {
+        const berthi_plan_tensor *const tensor = &input->tensors[i];
+        const uint32_t tier = work->tier_of[i];
 
-        if (t == work->disk)
+        if (tensor->tie != BERTHI_NO_TIE || (tier == work->disk && tensor->scratch == 0))
             continue;
-        read += tier->weights;
-        if (tier->kind == BERTH_TIER_GPU
-            && (double)tier->weights / (double)tier->link_rate > most)
-            most = (double)tier->weights / (double)tier->link_rate;
+        read += tensor->stored;
+        brought[tier] += tensor->stored;
     }
-    if ((double)read / (double)disk_rate > most)
-        most = (double)read / (double)disk_rate;
+    most = (double)read / (double)disk_rate;
+    for (uint32_t t = 0; t < input->tier_count; t++)
+        if (input->tiers[t].tier.kind == BERTHI_TIER_GPU
+            && (double)brought[t] / (double)input->tiers[t].link_rate > most)
+            most = (double)brought[t] / (double)input->tiers[t].link_rate;
     return most;
 }
 

@@ -70,6 +70,7 @@ read_line(given *g, char *line)
         .name = g->names[GIVEN_LIMIT + input->tensor_count],
         .name_length = (uint32_t)strlen(name),
         .bytes = strtoull(second, NULL, 10) * GIVEN_UNIT,
+        .stored = strtoull(second, NULL, 10) * GIVEN_UNIT,
         .number = 100 + input->tensor_count,
         .layer = input->layer_count - 1,
         .tie = BERTHI_NO_TIE,

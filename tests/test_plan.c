@@ -432,6 +432,39 @@ test_times(void)
     planned_end(&p);
 }
 
+/* What is quantized on its way is read, and brought to its device, as it is stored. */
+static void
+test_load_times(void)
+{
+    static const int32_t types[] = { BERTH_ENCODING_NF4, BERTH_ENCODING_INT8 };
+    const char *const folder = planned_llama(4, false);
+    berth_plan_options options = options_of("0=1GiB");
+    double stored;
+    planned p;
+
+    options.links = "0=1GB/s,disk=2GB/s";
+    planned_begin(&p, folder, &options);
+    T_REQUIRE(p.status == BERTH_OK);
+    stored = p.summary.load_seconds;
+    planned_end(&p);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        options.type = types[i];
+        planned_begin(&p, folder, &options);
+        T_REQUIRE(p.status == BERTH_OK);
+        CHECK_LT(p.summary.bytes, 100 * MIB);
+        CHECK(p.summary.load_seconds == stored);
+        planned_end(&p);
+    }
+    /* On the disk it is, too: encoded, it cannot stay in its file. */
+    options.max_memory = "cpu=64MiB,disk=inf";
+    options.links = "disk=2GB/s";
+    planned_begin(&p, folder, &options);
+    T_REQUIRE(p.status == BERTH_OK);
+    CHECK_GT(p.summary.streamed_bytes, 0);
+    CHECK(p.summary.load_seconds >= (double)(4 * (4 * 2 * MIB + 3 * 11 * MIB / 2)) / 2e9);
+    planned_end(&p);
+}
+
 /* Links may be as slow as they like: the plan is read back. */
 static void
 test_long_times(void)
@@ -1665,6 +1698,7 @@ main(int argc, char **argv)
     T_RUN(test_experts_of_a_batch);
     T_RUN(test_many_names);
     T_RUN(test_times);
+    T_RUN(test_load_times);
     T_RUN(test_long_times);
     T_RUN(test_host_times);
     T_RUN(test_tied_head);

@@ -115,6 +115,7 @@ typedef struct berthi_plan_input {
     uint32_t slots;          /* 0: as many as are best */
     bool no_offload;
     bool is_mapped;          /* every tensor has a tier: it is followed, budgets or not */
+    bool is_trial;           /* nobody reads why it does not fit */
     const berthi_train_input *train; /* NULL: inference */
     berth_plan_summary summary; /* type, dtype, digest, ...: what is only passed on */
 } berthi_plan_input;

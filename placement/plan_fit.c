@@ -71,16 +71,22 @@ room_elsewhere(const berthi_plan_work *work, uint64_t host)
                : host;
 }
 
-/* Finds homes as if the tier of the change were larger. */
+/* Whether layers have homes, or all of the plan fits, as if the tier of the change were larger. */
+typedef berth_status suffices(const berthi_plan_work *work,
+                              const berthi_home_problem *given, const change *changed,
+                              bool *out_does, berth_error *error);
+
 static berth_status
-find_with(const berthi_plan_work *work, const berthi_home_problem *given,
-          const change *changed, berthi_homes *out, berth_error *error)
+are_homed(const berthi_plan_work *work, const berthi_home_problem *given,
+          const change *changed, bool *out_does, berth_error *error)
 {
     const uint64_t usable = berthi_plan_usable(
         work, changed->tier,
         berthi_add_capped(work->input->tiers[changed->tier].budget, changed->raise));
     berthi_home_device devices[BERTHI_HOME_DEVICES];
     berthi_home_problem problem = *given;
+    berthi_homes found = { .homes = work->homes };
+    berth_status status;
 
     memcpy(devices, given->devices, given->device_count * sizeof *devices);
     problem.devices = devices;
@@ -88,7 +94,31 @@ find_with(const berthi_plan_work *work, const berthi_home_problem *given,
         devices[changed->tier].room = usable;
     else
         problem.elsewhere = room_elsewhere(work, usable);
-    return berthi_home_find(work->context, &problem, out, error);
+    status = berthi_home_find(work->context, &problem, &found, error);
+    *out_does = status == BERTH_OK && found.is_feasible;
+    return status;
+}
+
+/* Homes are found by sums of bytes, but tensors lie somewhere as a whole. */
+static berth_status
+all_fits(const berthi_plan_work *work, const berthi_home_problem *given,
+         const change *changed, bool *out_does, berth_error *error)
+{
+    berthi_plan_tier_input tiers[BERTHI_TIER_LIMIT];
+    berthi_plan_input input = *work->input;
+    berth_plan *plan;
+    berth_status status;
+
+    (void)given;
+    memcpy(tiers, input.tiers, input.tier_count * sizeof *tiers);
+    tiers[changed->tier].budget =
+        berthi_add_capped(tiers[changed->tier].budget, changed->raise);
+    input.tiers = tiers;
+    input.is_trial = true;
+    status = berthi_plan_make(work->context, &input, &plan, error);
+    berthi_plan_free(plan);
+    *out_does = status == BERTH_OK;
+    return status == BERTH_ENOFIT ? BERTH_OK : status;
 }
 
 /* All that could have to go anywhere, with slots: enough for any tier. */
@@ -108,39 +138,84 @@ enough(const berthi_home_problem *problem)
     return berthi_slab_round(bytes);
 }
 
-/*
- * Halves the stretch between too little and enough, in whole alignments. First of all it is
- * asked whether this tier takes less than the best so far: mostly one search for a tier.
- */
+/* Halves the stretch between too little and enough, in whole alignments. */
 static berth_status
-measure(const berthi_plan_work *work, const berthi_home_problem *problem, uint32_t tier,
-        change *best, berth_error *error)
+halve(const berthi_plan_work *work, const berthi_home_problem *problem, suffices *does,
+      uint64_t low, change *enough_of, berth_error *error)
 {
-    const uint64_t rings = berthi_plan_rings(work);
-    const uint64_t most = berthi_plan_raise(
-        work, tier, berthi_add_capped(enough(problem), tier == work->host ? rings : 0));
-    berthi_homes found = { .homes = work->homes };
-    change tried = { .tier = tier, .raise = berthi_min_u64(
-                         best->raise - BERTHI_SLAB_ALIGNMENT, most) };
-    uint64_t low = 0;
-    berth_status status;
+    while (enough_of->raise - low > BERTHI_SLAB_ALIGNMENT) {
+        const change tried = { enough_of->tier,
+                               low + berthi_slab_round((enough_of->raise - low) / 2) };
+        bool is_enough;
+        const berth_status status = does(work, problem, &tried, &is_enough, error);
 
-    if (most == UINT64_MAX)
-        return BERTH_OK;
-    status = find_with(work, problem, &tried, &found, error);
-    if (status != BERTH_OK || !found.is_feasible)
-        return status;
-    *best = tried;
-    while (best->raise - low > BERTHI_SLAB_ALIGNMENT) {
-        tried.raise = low + berthi_slab_round((best->raise - low) / 2);
-        status = find_with(work, problem, &tried, &found, error);
         if (status != BERTH_OK)
             return status;
-        if (found.is_feasible)
-            best->raise = tried.raise;
+        if (is_enough)
+            enough_of->raise = tried.raise;
         else
             low = tried.raise;
     }
+    return BERTH_OK;
+}
+
+/*
+ * First of all it is asked whether this tier takes less than the best so far: mostly one
+ * search for a tier.
+ */
+static berth_status
+measure(const berthi_plan_work *work, const berthi_home_problem *problem, suffices *does,
+        uint64_t low, change *best, const change *most, berth_error *error)
+{
+    change tried = { most->tier,
+                     berthi_min_u64(best->raise - BERTHI_SLAB_ALIGNMENT, most->raise) };
+    bool is_enough;
+    berth_status status;
+
+    if (tried.raise <= low)
+        return BERTH_OK;
+    status = does(work, problem, &tried, &is_enough, error);
+    if (status != BERTH_OK || !is_enough)
+        return status;
+    status = halve(work, problem, does, low, &tried, error);
+    *best = tried;
+    return status;
+}
+
+/* The best changes so far. */
+typedef struct changes {
+    change homed; /* with which layers have homes */
+    change whole; /* with which all fits */
+} changes;
+
+/* Most often all fits where layers have homes. */
+static berth_status
+try_tier(const berthi_plan_work *work, const berthi_home_problem *problem, uint32_t tier,
+         changes *best, berth_error *error)
+{
+    const change most = {
+        tier, berthi_plan_raise(work, tier,
+                                berthi_add_capped(enough(problem), tier == work->host
+                                                                       ? berthi_plan_rings(work)
+                                                                       : 0))
+    };
+    change homed = { .tier = BERTHI_NO_TIER, .raise = best->whole.raise };
+    bool does = false;
+    berth_status status;
+
+    if (most.raise == UINT64_MAX)
+        return BERTH_OK;
+    status = measure(work, problem, are_homed, 0, &homed, &most, error);
+    if (status != BERTH_OK || homed.tier == BERTHI_NO_TIER)
+        return status;
+    if (homed.raise < best->homed.raise)
+        best->homed = homed;
+    status = all_fits(work, problem, &homed, &does, error);
+    if (status != BERTH_OK)
+        return status;
+    if (!does)
+        return measure(work, problem, all_fits, homed.raise, &best->whole, &most, error);
+    best->whole = homed;
     return BERTH_OK;
 }
 
@@ -205,26 +280,32 @@ refuse(const berthi_plan_work *work, const berthi_home_problem *problem,
        berth_error *error)
 {
     const uint32_t first = largest_device(problem);
-    change best = { .tier = BERTHI_NO_TIER, .raise = UINT64_MAX };
+    changes best = { { BERTHI_NO_TIER, UINT64_MAX }, { BERTHI_NO_TIER, UINT64_MAX } };
     berth_status status = BERTH_OK;
 
+    if (work->input->is_trial)
+        return berthi_fail(error, BERTH_REASON_NO_FIT, NULL, "it does not fit");
     /* Host memory is what is easiest to give: of changes as small, that one. */
     if (work->host != BERTHI_NO_TIER && !work->input->no_offload)
-        status = measure(work, problem, work->host, &best, error);
+        status = try_tier(work, problem, work->host, &best, error);
     if (status == BERTH_OK)
-        status = measure(work, problem, first, &best, error);
+        status = try_tier(work, problem, first, &best, error);
     for (uint32_t d = 0; d < problem->device_count && status == BERTH_OK; d++)
         if (d != first)
-            status = measure(work, problem, d, &best, error);
+            status = try_tier(work, problem, d, &best, error);
     if (status != BERTH_OK)
         return status;
-    if (best.tier == BERTHI_NO_TIER && is_all_kept_free(work))
+    if (best.whole.tier != BERTHI_NO_TIER)
+        return fail_short(work, &best.whole, ": the smallest change that would do", error);
+    if (best.homed.tier != BERTHI_NO_TIER)
+        return fail_short(work, &best.homed,
+                          " at least, and other memory is short, too: give more to several",
+                          error);
+    if (is_all_kept_free(work))
         return berthi_fail(error, BERTH_REASON_NO_FIT, NULL,
                            "all that there is of devices is kept free: reserve less");
-    if (best.tier == BERTHI_NO_TIER)
-        return berthi_fail(error, BERTH_REASON_NO_FIT, NULL,
-                           "no single tier can be large enough: give more to several");
-    return fail_short(work, &best, ": the smallest change that would do", error);
+    return berthi_fail(error, BERTH_REASON_NO_FIT, NULL,
+                       "no single tier can be large enough: give more to several");
 }
 
 /* -------------------------------------------------------------------------- homes */

@@ -470,6 +470,8 @@ make(berthi_plan_work *work, berth_error *error)
         status = find_homes(work, error);
     if (status == BERTH_OK)
         status = place(work, error);
+    if (work->input->is_trial && work->input->train == NULL) /* all has its place, or not */
+        return status;
     if (status == BERTH_OK)
         status = berthi_plan_lay(work, error);
     if (status == BERTH_OK)

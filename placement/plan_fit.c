@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "placement/plan.h"
+#include "placement/plan_train.h"
 #include "placement/slab.h"
 
 /* One tier that could be larger. */
@@ -188,23 +189,37 @@ typedef struct changes {
     change whole; /* with which all fits */
 } changes;
 
-/* Most often all fits where layers have homes. */
+/* Enough for any plan. */
+static change
+largest_change(const berthi_plan_work *work, const berthi_home_problem *problem,
+               uint32_t tier)
+{
+    const berthi_train_input *const train = work->input->train;
+    const uint64_t rings = tier == work->host ? berthi_plan_rings(work) : 0;
+    const uint64_t states = train != NULL ? berthi_plan_train_most(train) : 0;
+    const uint64_t bytes =
+        berthi_add_capped(berthi_add_capped(enough(problem), rings), states);
+
+    return (change){ tier, berthi_plan_raise(work, tier, bytes) };
+}
+
+/*
+ * Most often all fits where layers have homes. In training homes are no bound: where all
+ * states stay, less may do.
+ */
 static berth_status
 try_tier(const berthi_plan_work *work, const berthi_home_problem *problem, uint32_t tier,
          changes *best, berth_error *error)
 {
-    const change most = {
-        tier, berthi_plan_raise(work, tier,
-                                berthi_add_capped(enough(problem), tier == work->host
-                                                                       ? berthi_plan_rings(work)
-                                                                       : 0))
-    };
+    const change most = largest_change(work, problem, tier);
     change homed = { .tier = BERTHI_NO_TIER, .raise = best->whole.raise };
     bool does = false;
     berth_status status;
 
     if (most.raise == UINT64_MAX)
         return BERTH_OK;
+    if (work->input->train != NULL)
+        return measure(work, problem, all_fits, 0, &best->whole, &most, error);
     status = measure(work, problem, are_homed, 0, &homed, &most, error);
     if (status != BERTH_OK || homed.tier == BERTHI_NO_TIER)
         return status;

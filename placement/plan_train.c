@@ -135,6 +135,23 @@ berthi_plan_train_keep(berthi_plan_work *work, bool has_all_states)
                       * berthi_states_buffer_bytes(page, train->about.page_bytes);
 }
 
+uint64_t
+berthi_plan_train_most(const berthi_train_input *train)
+{
+    uint64_t all = 0;
+    uint64_t page = 0;
+
+    for (uint32_t i = 0; i < train->count; i++) {
+        const berthi_states states = berthi_trained_states(&train->about, &train->trained[i]);
+
+        all = berthi_add_capped(all, berthi_states_bytes(&states));
+        page = berthi_max_u64(page, berthi_states_page_bytes(&states));
+    }
+    return berthi_add_capped(all,
+                             BERTHI_STATES_BUFFERS
+                                 * berthi_states_buffer_bytes(page, train->about.page_bytes));
+}
+
 bool
 berthi_plan_can_train(berth_plan *plan, uint64_t count)
 {

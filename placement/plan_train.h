@@ -82,6 +82,8 @@ uint32_t berthi_trained_tier(const berth_plan *plan, const berthi_trained *train
  * those that cannot leave and slots for the others.
  */
 void berthi_plan_train_keep(berthi_plan_work *work, bool has_all_states);
+/* Enough for all states, and for those that visit, wherever they lie. */
+uint64_t berthi_plan_train_most(const berthi_train_input *train);
 /* Places of all states; sums of the plan are made without them, and anew. */
 berth_status berthi_plan_train_place(berthi_plan_work *work, berth_error *error);
 /*

@@ -730,6 +730,10 @@ test_refusals(void)
     train.optimizer = "paged_adamw_8bit";
     check_change(folder, &train, 225 * MIB, 10 * MIB);
     check_slots();
+    /* States that have to stay are part of the change. */
+    train.optimizer = "paged_adamw_32bit";
+    check_change(planned_llama(1, true), &train, 60 * MIB, 100 * MIB);
+    train.optimizer = "paged_adamw_8bit";
     options = planned_train_options(&train, "0=206MiB,cpu=60MiB,disk=1MiB");
     check_refused(folder, &options, BERTH_ENOFIT, "for states of");
     options = planned_train_options(&train, "0=200MiB,cpu=4GiB");

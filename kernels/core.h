@@ -216,6 +216,9 @@ berthi_core_from_fp16(uint16_t stored)
 #endif
 }
 
+/* The bits of 65520, half way to the first number that is too large for fp16. */
+#define BERTHI_CORE_FP16_OVERFLOW 0x477FF000u
+
 /* Nearest even, subnormals produced, overflow to infinity; NaN is 0x7FFF. */
 BERTHI_CORE uint16_t
 berthi_core_to_fp16(float value)
@@ -232,7 +235,7 @@ berthi_core_to_fp16(float value)
 
     if (magnitude > 0x7F800000u)
         return 0x7FFF;
-    if (magnitude >= 0x477FF000u) /* 65520: half way to the first that is too large */
+    if (magnitude >= BERTHI_CORE_FP16_OVERFLOW)
         return (uint16_t)(sign | 0x7C00u);
     if (magnitude < 0x38800000u) {
         /* Below 2^-14: adding 0.5 leaves multiples of 2^-24 in the last bits. */

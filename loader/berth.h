@@ -952,7 +952,7 @@ typedef struct berth_convert_report {
     uint64_t parameters;
     uint64_t coverage;         /* quantized parameters among all, in billionths       */
     uint64_t nonfinite_values; /* NaN and infinities in what was quantized, and in what
-                                  was cast to F16, which ends at 65504                */
+                                  was cast to F16, as for INT8, which ends at 65504   */
     uint64_t nonfinite_tensors;
     uint64_t planned_bytes;    /* of the output, weights only                         */
     uint64_t planned_memory;   /* what the job allocates at most                      */

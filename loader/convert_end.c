@@ -18,11 +18,15 @@
 static const char *
 nonfinite_place(const berthi_convert *convert, const berthi_recipe_weight *weight)
 {
-    const int32_t dtype = weight->storage.dtype;
+    const berthi_storage *const storage = &weight->storage;
+    /* INT8 is made of F16, whatever the values are before. */
+    const int32_t dtype =
+        storage->encoding == BERTH_ENCODING_INT8 ? BERTH_F16 : storage->dtype;
 
     if (berthi_recipe_is_kept(weight))
         return " among its statistics";
-    if (berthi_recipe_values_dtype(&convert->recipe, weight) == dtype)
+    if (storage->dtype == dtype
+        && berthi_recipe_values_dtype(&convert->recipe, weight) == dtype)
         return "";
     return dtype == BERTH_F16    ? " when it is cast to F16"
            : dtype == BERTH_BF16 ? " when it is cast to BF16"

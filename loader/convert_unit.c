@@ -30,7 +30,9 @@ count_nonfinite(berthi_run *run, const void *values, uint64_t count)
 
     if (!may_be_nonfinite(run))
         return;
-    found = berthi_quantize_nonfinite(values, storage->dtype, count);
+    found = storage->encoding == BERTH_ENCODING_INT8
+                ? berthi_quantize_nonfinite_as_fp16(values, storage->dtype, count)
+                : berthi_quantize_nonfinite(values, storage->dtype, count);
     atomic_fetch_add(&run->nan, found.nan);
     atomic_fetch_add(&run->infinite, found.infinite);
 }

@@ -217,13 +217,14 @@ count_above_32(const int32_t *values, uint32_t count, int32_t limit)
     return above;
 }
 
+/* Infinite are magnitudes from `least` on, up to `infinity`; behind it there are NaN. */
 static void
-count_turn_16(const int16_t *values, uint32_t count, int16_t infinity,
+count_turn_16(const int16_t *values, uint32_t count, int16_t least, int16_t infinity,
               berthi_nonfinite *out)
 {
     const uint32_t all = count == TURN
-                             ? count_above_16(values, TURN, (int16_t)(infinity - 1))
-                             : count_above_16(values, count, (int16_t)(infinity - 1));
+                             ? count_above_16(values, TURN, (int16_t)(least - 1))
+                             : count_above_16(values, count, (int16_t)(least - 1));
 
     if (all > 0) {
         const uint32_t nan = count_above_16(values, count, infinity);
@@ -234,11 +235,11 @@ count_turn_16(const int16_t *values, uint32_t count, int16_t infinity,
 }
 
 static void
-count_turn_32(const int32_t *values, uint32_t count, berthi_nonfinite *out)
+count_turn_32(const int32_t *values, uint32_t count, int32_t least, berthi_nonfinite *out)
 {
     const int32_t infinity = 0x7F800000;
-    const uint32_t all = count == TURN ? count_above_32(values, TURN, infinity - 1)
-                                       : count_above_32(values, count, infinity - 1);
+    const uint32_t all = count == TURN ? count_above_32(values, TURN, least - 1)
+                                       : count_above_32(values, count, least - 1);
 
     if (all > 0) {
         const uint32_t nan = count_above_32(values, count, infinity);
@@ -248,9 +249,11 @@ count_turn_32(const int32_t *values, uint32_t count, berthi_nonfinite *out)
     }
 }
 
-berthi_nonfinite
-berthi_quantize_nonfinite(const void *values, int32_t dtype, uint64_t count)
+/* `least`: the bits of the first f32 that counts as infinite. */
+static berthi_nonfinite
+count_nonfinite(const void *values, int32_t dtype, uint64_t count, uint32_t least)
 {
+    const int16_t least_bf16 = (int16_t)((least + 0xFFFFu) >> 16);
     berthi_nonfinite found = { 0, 0 };
 
     for (uint64_t first = 0; first < count; first += TURN) {
@@ -258,18 +261,30 @@ berthi_quantize_nonfinite(const void *values, int32_t dtype, uint64_t count)
 
         switch (dtype) {
         case BERTH_BF16:
-            count_turn_16((const int16_t *)values + first, turn, 0x7F80, &found);
+            count_turn_16((const int16_t *)values + first, turn, least_bf16, 0x7F80, &found);
             break;
         case BERTH_F16:
-            count_turn_16((const int16_t *)values + first, turn, 0x7C00, &found);
+            count_turn_16((const int16_t *)values + first, turn, 0x7C00, 0x7C00, &found);
             break;
         case BERTH_F32:
-            count_turn_32((const int32_t *)values + first, turn, &found);
+            count_turn_32((const int32_t *)values + first, turn, (int32_t)least, &found);
             break;
         default: return found;
         }
     }
     return found;
+}
+
+berthi_nonfinite
+berthi_quantize_nonfinite(const void *values, int32_t dtype, uint64_t count)
+{
+    return count_nonfinite(values, dtype, count, 0x7F800000u);
+}
+
+berthi_nonfinite
+berthi_quantize_nonfinite_as_fp16(const void *values, int32_t dtype, uint64_t count)
+{
+    return count_nonfinite(values, dtype, count, BERTHI_CORE_FP16_OVERFLOW);
 }
 
 /* ----------------------------------------------------------------- transpose */

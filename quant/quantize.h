@@ -98,6 +98,9 @@ typedef struct berthi_nonfinite {
 /* Of values of BF16, F16 or F32; none of another dtype. */
 berthi_nonfinite berthi_quantize_nonfinite(const void *values, int32_t dtype,
                                            uint64_t count);
+/* What they will be once they have been rounded to F16, as INT8 is made of them. */
+berthi_nonfinite berthi_quantize_nonfinite_as_fp16(const void *values, int32_t dtype,
+                                                   uint64_t count);
 
 /* A matrix of 2- or 4-byte elements inside a larger one; strides in elements. */
 typedef struct berthi_matrix {

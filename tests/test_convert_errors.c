@@ -333,6 +333,37 @@ test_nonfinite_values(void)
     CHECK_EQ(c.findings, 0);
 }
 
+/* INT8 casts to F16 first: what that makes infinite would make its row NaN. */
+static void
+test_values_too_large_for_int8(void)
+{
+    const char *const model = make("F32 2x2 " A " = 65519 1 2 3\n"
+                                   "F32 2x2 " B " = 65520 1 -1e30 3\n");
+    converted c;
+
+    fixture_text(fixture_format("%s/config.json", model), "{}");
+    converted_begin(&c, out(), BERTH_ENCODING_NF4);
+    CHECK_EQ(converted_run(&c, model), BERTH_OK);
+    CHECK_EQ(c.findings, 0);
+    converted_begin(&c, out(), BERTH_ENCODING_INT8);
+    CHECK_EQ(converted_run(&c, model), BERTH_OK);
+    CHECK_EQ(c.report.nonfinite_tensors, 1);
+    CHECK_EQ(c.report.nonfinite_values, 2);
+    CHECK_EQ(c.findings, 1);
+    CHECK_STR(c.finding.tensor, B);
+    CHECK_CONTAINS(c.finding.message, "has 0 NaN and 2 infinite values when it is cast to F16");
+    converted_begin(&c, out(), BERTH_ENCODING_INT8);
+    c.options.reject_nonfinite = 1;
+    check_failure(&c, model, BERTH_EPOLICY, BERTH_REASON_NONFINITE, B,
+                  "has 0 NaN and 2 infinite values when it is cast to F16");
+    /* BF16 has neither 65519 nor 65520: both become 65536. */
+    converted_begin(&c, out(), BERTH_ENCODING_INT8);
+    c.options.dtype = BERTH_BF16;
+    CHECK_EQ(converted_run(&c, model), BERTH_OK);
+    CHECK_EQ(c.report.nonfinite_tensors, 2);
+    CHECK_EQ(c.report.nonfinite_values, 3);
+}
+
 /* Something that happens to the source when everything has been planned. */
 static void (*disaster)(const char *path);
 static const char *disaster_path;
@@ -503,6 +534,7 @@ main(int argc, char **argv)
     T_RUN(test_adapters);
     T_RUN(test_shard_in_pieces);
     T_RUN(test_nonfinite_values);
+    T_RUN(test_values_too_large_for_int8);
     T_RUN(test_source_that_changes);
     T_RUN(test_companions_that_do_not_fit);
     T_RUN(test_rules);

@@ -415,6 +415,41 @@ test_nonfinite_of_all_numbers(void)
     free(wide);
 }
 
+/* The same as of the values that have been rounded. */
+static void
+check_as_fp16(const void *values, int32_t dtype, uint64_t count)
+{
+    uint16_t *const rounded = weights_alloc(count * sizeof *rounded);
+    const berthi_nonfinite found = berthi_quantize_nonfinite_as_fp16(values, dtype, count);
+    berthi_nonfinite expected;
+
+    berthi_quantize_cast(values, dtype, rounded, BERTH_F16, count);
+    expected = berthi_quantize_nonfinite(rounded, BERTH_F16, count);
+    CHECK_EQ(found.nan, expected.nan);
+    CHECK_EQ(found.infinite, expected.infinite);
+    free(rounded);
+}
+
+static void
+test_nonfinite_as_fp16(void)
+{
+    static const uint32_t about[] = { 0x477FE000, 0x477FF000, 0x47800000, 0x7F800000 };
+    uint16_t *const all = weights_alloc(65536 * sizeof *all);
+    float wide[64];
+
+    for (uint32_t i = 0; i < 65536; i++)
+        all[i] = (uint16_t)i;
+    check_as_fp16(all, BERTH_BF16, 65536);
+    check_as_fp16(all, BERTH_F16, 65536);
+    for (size_t k = 0; k < sizeof about / sizeof about[0]; k++) {
+        for (uint32_t i = 0; i < 64; i++)
+            wide[i] = berthi_core_float((about[k] + i / 2 - 16) | i % 2 << 31);
+        for (uint64_t count = 1; count <= 64; count++)
+            check_as_fp16(wide, BERTH_F32, count);
+    }
+    free(all);
+}
+
 /* --------------------------------------------------------------- transposition */
 
 static void
@@ -472,6 +507,7 @@ main(int argc, char **argv)
     T_RUN(test_casts_by_example);
     T_RUN(test_nonfinite_by_place);
     T_RUN(test_nonfinite_of_all_numbers);
+    T_RUN(test_nonfinite_as_fp16);
     T_RUN(test_transpose);
     T_MAIN_END;
 }

@@ -11,11 +11,13 @@
 #include "loader/convert_job.h"
 #include "loader/journal.h"
 #include "loader/manifest.h"
+#include "loader/part.h"
 #include "loader/paths.h"
 #include "loader/temporary.h"
 #include "loader/writer_state.h"
 
 #define MAX_DEPTH 4096 /* of folders above a folder */
+#define TEXT_BLOCK_BYTES 1024u
 
 /* The output's folder, or while there is none the one in which it will be made. */
 typedef struct nearest {
@@ -163,41 +165,87 @@ check_names(const nearest *n, berth_error *error)
 
 /* -------------------------------------------------------------------- dry runs */
 
+/* The writer that the job would open, as far as it looks at the folder. */
 static berth_status
-check_contents(const nearest *n, berth_error *error)
+name_writer(const nearest *n, berthi_writer *writer, berth_error *error)
 {
-    const berthi_writer writer = as_writer(n);
+    const berthi_convert *const convert = n->convert;
+    berth_status status = BERTH_OK;
+
+    writer->overwrite = convert->options.overwrite != 0;
+    writer->job = convert->identity;
+    writer->part_count = convert->options.part_count;
+    writer->part = convert->options.part;
+    writer->journal_name = BERTHI_JOURNAL_NAME;
+    if (writer->part_count > 0)
+        status = berthi_writer_name_parts(writer, error);
+    if (status != BERTH_OK)
+        return status;
+    writer->journal_path =
+        berthi_path_join(&writer->texts, writer->path, writer->journal_name);
+    return writer->journal_path != NULL ? BERTH_OK
+                                        : berthi_fail_memory(error, "starting a conversion");
+}
+
+/* Whoever goes on finds a journal, or all of it done. */
+static berth_status
+check_contents(const nearest *n, const berthi_writer *writer, berth_error *error)
+{
+    const berth_convert_options *const options = &n->convert->options;
+    const bool goes_on = options->resume != 0 || options->join != 0;
     berthi_sys_stat state;
     const bool has_journal =
         berthi_sys_stat_at(n->folder, BERTHI_JOURNAL_NAME, BERTHI_SYS_NO_FOLLOW, &state) == 0;
+    bool is_done = goes_on && has_journal;
+    bool has_own;
+    berth_status status = BERTH_OK;
 
-    return berthi_writer_check_contents(&writer, has_journal, error);
+    if (goes_on && !is_done)
+        status = berthi_convert_find_result(n->convert, &is_done, error);
+    if (status == BERTH_OK && !is_done)
+        status = berthi_writer_check_contents(writer, has_journal, error);
+    if (status == BERTH_OK && !is_done && writer->part > 0)
+        status = berthi_writer_check_own(writer, goes_on, &has_own, error);
+    return status;
 }
 
 /* The space, of which some file system does not say how much there is. */
 static berth_status
-check_space(const nearest *n, berth_error *error)
+check_space(const nearest *n, berthi_writer *writer, berth_error *error)
 {
     berth_convert_report *const report = &n->convert->report;
+    uint64_t bytes = report->output_bytes;
+    berth_status status = BERTH_OK;
 
     if (berthi_sys_free_bytes(n->folder, &report->free_bytes) != 0)
         report->free_bytes = UINT64_MAX;
-    return berthi_folder_check_space(n->folder, report->output_bytes, n->path, error);
+    if (writer->part > 0) /* others may have made room for all that they share */
+        status = berthi_part_missing_bytes(n->convert, writer, &bytes, error);
+    return status == BERTH_OK ? berthi_folder_check_space(n->folder, bytes, n->path, error)
+                              : status;
 }
 
 /* What the writer would say first, of a folder that nobody touches. */
 static berth_status
 try_folder(const nearest *n, berth_error *error)
 {
+    berth_context *const context = n->convert->context;
+    berthi_writer writer = as_writer(n);
     berth_status status = berthi_folder_check(n->folder, n->path, error);
 
+    berthi_arena_init(&writer.texts, context, BERTHI_PURPOSE_OBJECT, TEXT_BLOCK_BYTES);
+    if (status == BERTH_OK)
+        status = name_writer(n, &writer, error);
     if (status == BERTH_OK && n->exists && n->convert->options.overwrite == 0)
-        status = check_contents(n, error);
+        status = check_contents(n, &writer, error);
     if (status == BERTH_OK && berthi_sys_check_writable(n->folder) != 0)
         status = berthi_fail_system(error, errno, n->path,
                                     n->exists ? "writing to the folder"
                                               : "making the folder");
-    return status == BERTH_OK ? check_space(n, error) : status;
+    if (status == BERTH_OK)
+        status = check_space(n, &writer, error);
+    berthi_arena_fini(&writer.texts);
+    return status;
 }
 
 berth_status

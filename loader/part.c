@@ -369,13 +369,13 @@ leave_room(berthi_convert *convert)
                                     (uint32_t)berthi_part_most_bytes(convert, i));
 }
 
-/* Shared files that nobody has begun: for all others there is room already. */
-static berth_status
-check_space(berthi_convert *convert, berth_error *error)
+berth_status
+berthi_part_missing_bytes(const berthi_convert *convert, berthi_writer *writer,
+                          uint64_t *out_bytes, berth_error *error)
 {
-    uint64_t bytes = 0;
     berth_status status = BERTH_OK;
 
+    *out_bytes = 0;
     for (uint32_t i = 0; i < convert->share_count && status == BERTH_OK; i++) {
         const uint32_t shard = convert->shares[i].shard;
         const uint64_t size = berthi_part_file_bytes(convert, shard);
@@ -385,10 +385,20 @@ check_space(berthi_convert *convert, berth_error *error)
         if (convert->shares[i].part != convert->options.part)
             continue;
         berthi_convert_name_shard(shard, name);
-        status = berthi_writer_has_shared(convert->writer, name, size, &is_there, error);
+        status = berthi_writer_has_shared(writer, name, size, &is_there, error);
         if (status == BERTH_OK && !is_there)
-            bytes += size;
+            *out_bytes += size;
     }
+    return status;
+}
+
+static berth_status
+check_space(berthi_convert *convert, berth_error *error)
+{
+    uint64_t bytes;
+    const berth_status status =
+        berthi_part_missing_bytes(convert, convert->writer, &bytes, error);
+
     return status == BERTH_OK ? berthi_writer_check_space(convert->writer, bytes, error)
                               : status;
 }

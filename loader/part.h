@@ -43,6 +43,11 @@ uint64_t berthi_part_file_bytes(const berthi_convert *convert, uint32_t shard);
 /* The most that a tensor takes, whatever its length turns out to be. */
 uint64_t berthi_part_most_bytes(const berthi_convert *convert, uint32_t output);
 
+/* Of the files that parts share what nobody has begun: for all others there is room. */
+berth_status berthi_part_missing_bytes(const berthi_convert *convert,
+                                       berthi_writer *writer, uint64_t *out_bytes,
+                                       berth_error *error);
+
 /* Converts what is this part's; the writer was opened for it. */
 berth_status berthi_part_run(berthi_convert *convert, berth_error *error);
 /* As before it began: the first division, and no length known. */

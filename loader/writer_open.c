@@ -352,8 +352,11 @@ berthi_writer_check_contents(const berthi_writer *writer, bool has_journal,
 
     if (has_journal)
         return berthi_target_fail(writer->path, BERTH_REASON_EXISTS,
-                                  "holds an interrupted run: --resume goes on with it, "
-                                  "--force begins anew",
+                                  writer->part > 0
+                                      ? "holds an interrupted run: --join goes on where "
+                                        "parts were put together, --force begins anew"
+                                      : "holds an interrupted run: --resume goes on with "
+                                        "it, --force begins anew",
                                   error);
     if (berthi_sys_list(writer->folder, note_contents, &c) != 0)
         return berthi_fail_system(error, errno, writer->path, "listing the folder");
@@ -430,12 +433,27 @@ look_around_joining(berthi_writer *writer, berth_error *error)
     return status;
 }
 
+berth_status
+berthi_writer_check_own(const berthi_writer *writer, bool is_resume, bool *out_has_own,
+                        berth_error *error)
+{
+    const berth_status status =
+        find_journal(writer, writer->journal_name, out_has_own, error);
+
+    if (status != BERTH_OK || !*out_has_own || is_resume || writer->overwrite)
+        return status;
+    return berthi_target_fail(writer->journal_path, BERTH_REASON_EXISTS,
+                              "this part has been begun before: --resume goes on with it, "
+                              "--force begins it anew",
+                              error);
+}
+
 /* A part looks at its own journal; what other parts do is their business. */
 static berth_status
 look_around_as_part(berthi_writer *writer, bool is_resume, berth_error *error)
 {
     bool has_journal;
-    bool has_own;
+    bool has_own = false;
     berth_status status =
         find_journal(writer, BERTHI_JOURNAL_NAME, &has_journal, error);
 
@@ -445,26 +463,16 @@ look_around_as_part(berthi_writer *writer, bool is_resume, berth_error *error)
         writer->is_joining = true;
         return BERTH_OK;
     }
-    if (has_journal && !writer->overwrite)
-        return berthi_target_fail(writer->path, BERTH_REASON_EXISTS,
-                                  "holds an interrupted run: --join goes on where parts "
-                                  "were put together, --force begins anew",
-                                  error);
     if (!writer->overwrite)
-        status = berthi_writer_check_contents(writer, false, error);
+        status = berthi_writer_check_contents(writer, has_journal, error);
     if (status == BERTH_OK)
         status = berthi_writer_lock_part(writer, error);
     if (status == BERTH_OK)
-        status = find_journal(writer, writer->journal_name, &has_own, error);
+        status = berthi_writer_check_own(writer, is_resume, &has_own, error);
     if (status != BERTH_OK || !has_own)
         return status;
     if (is_resume)
         return resume(writer, error);
-    if (!writer->overwrite)
-        return berthi_target_fail(writer->journal_path, BERTH_REASON_EXISTS,
-                                  "this part has been begun before: --resume goes on with "
-                                  "it, --force begins it anew",
-                                  error);
     if (berthi_sys_unlink(writer->folder, writer->journal_name) != 0 && errno != ENOENT)
         return berthi_fail_system(error, errno, writer->journal_path,
                                   "removing the journal");

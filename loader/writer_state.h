@@ -69,6 +69,9 @@ berth_status berthi_writer_remove_parts(berthi_writer *writer, berth_error *erro
 /* EXISTS when the folder may not be touched without being asked to. */
 berth_status berthi_writer_check_contents(const berthi_writer *writer, bool has_journal,
                                           berth_error *error);
+/* Whether a part has a journal, and EXISTS when it may neither go on nor begin anew. */
+berth_status berthi_writer_check_own(const berthi_writer *writer, bool is_resume,
+                                     bool *out_has_own, berth_error *error);
 
 /* Where a file is to appear; borrows from both. */
 berthi_target berthi_writer_target(const berthi_writer *writer,

@@ -117,6 +117,70 @@ test_impossible_folders(void)
 }
 
 static void
+try_part(converted *c, const char *model, uint32_t part, uint32_t count, const char *words)
+{
+    c->options.dry_run = 1;
+    c->options.part = part;
+    c->options.part_count = count;
+    if (words == NULL) {
+        CHECK_EQ(converted_run(c, model), BERTH_OK);
+        return;
+    }
+    CHECK_EQ(converted_run(c, model), BERTH_EINVAL);
+    CHECK_EQ(c->error.reason, BERTH_REASON_EXISTS);
+    CHECK_CONTAINS(c->error.message, words);
+}
+
+static void
+run_part(converted *c, const char *model, uint32_t part)
+{
+    c->options.dry_run = 0;
+    c->options.part = part;
+    c->options.part_count = 2;
+    CHECK_EQ(converted_run(c, model), BERTH_OK);
+}
+
+/* A part that is only tried is let in where the others are, as it would be. */
+static void
+test_dry_parts(void)
+{
+    const char *const model = make(TWO);
+    const char *const output = out();
+    const char *const away = fixture_format("%s/away", fixture_folder());
+    const char *const journal = in(output, ".berth-journal.json");
+    uint32_t files;
+    converted c;
+
+    converted_begin(&c, output, BERTH_ENCODING_NF4);
+    c.is_bare = true; /* a part has no manifest yet */
+    try_part(&c, model, 1, 2, NULL);
+    CHECK(!exists(output));
+    run_part(&c, model, 1);
+    files = converted_count_files(output);
+    try_part(&c, model, 2, 2, NULL);
+    try_part(&c, model, 1, 2, "this part has been begun before");
+    try_part(&c, model, 2, 3, "holds parts that another command has made");
+    try_part(&c, model, 0, 0, "holds parts of a model");
+    c.options.resume = 1;
+    try_part(&c, model, 1, 2, NULL);
+    try_part(&c, model, 2, 3, "holds parts that another command has made");
+    c.options.resume = 0;
+    fixture_text(journal, "{}");
+    try_part(&c, model, 2, 2, "--join goes on");
+    try_part(&c, model, 0, 0, "--resume goes on");
+    fixture_remove(journal);
+    CHECK_EQ(converted_count_files(output), files);
+    run_part(&c, model, 2);
+    CHECK_EQ(c.report.is_joined, 1);
+    try_part(&c, model, 2, 2, "not empty");
+    c.options.resume = 1; /* there is nothing left to do */
+    try_part(&c, model, 2, 2, NULL);
+    try_part(&c, model, 0, 0, NULL);
+    CHECK_EQ(rename(in(output, "model.safetensors"), away), 0);
+    try_part(&c, model, 0, 0, "not empty");
+}
+
+static void
 test_hub_cache(void)
 {
     const char *const model = make(TWO);
@@ -409,6 +473,7 @@ main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_impossible_folders);
+    T_RUN(test_dry_parts);
     T_RUN(test_hub_cache);
     T_RUN(test_not_writable);
     T_RUN(test_names_in_the_way);

@@ -35,15 +35,10 @@ put_bytes(void *user, const void *bytes, uint64_t size, uint64_t offset,
     return put_text(user, bytes, size, offset, error);
 }
 
-/* A run that is resumed may have written it: what is small is written again. */
 static berth_status
 create(berthi_convert *convert, const char *name, uint64_t bytes, text_file *out,
        berth_error *error)
 {
-    berthi_writer_file *const old = berthi_writer_find(convert->writer, name);
-
-    if (old != NULL)
-        berthi_writer_drop(convert->writer, old);
     *out = (text_file){ .writer = convert->writer };
     return berthi_writer_create(convert->writer, name, bytes, &out->file, error);
 }
@@ -432,11 +427,29 @@ berthi_convert_missing_bytes(const berthi_convert *convert)
 
 /* --------------------------------------------------------------------- writing */
 
+static bool
+is_shard(const void *user, const berthi_writer_file *file)
+{
+    const berthi_convert *const convert = user;
+    const uint32_t count = berthi_layout_shard_count(convert->layout);
+    uint32_t i = 0;
+
+    while (i < count && convert->done[i].file != file)
+        i++;
+    return i < count;
+}
+
+/*
+ * A run that is resumed may have written some: what is small is written again, and what
+ * lies beside the source no more is none of the new model's.
+ */
 berth_status
 berthi_convert_add_files(berthi_convert *convert, berth_error *error)
 {
-    berth_status status = add_side_files(convert, error);
+    berth_status status;
 
+    berthi_writer_drop_others(convert->writer, is_shard, convert);
+    status = add_side_files(convert, error);
     if (status == BERTH_OK)
         status = add_config(convert, error);
     if (status == BERTH_OK)

@@ -395,6 +395,20 @@ berthi_writer_drop(berthi_writer *writer, berthi_writer_file *file)
     remove_file(writer, file);
 }
 
+void
+berthi_writer_drop_others(berthi_writer *writer,
+                          bool (*is_kept)(const void *user, const berthi_writer_file *file),
+                          const void *user)
+{
+    berthi_writer_file *next;
+
+    for (berthi_writer_file *f = writer->files; f != NULL; f = next) {
+        next = f->next;
+        if (!is_kept(user, f))
+            berthi_writer_drop(writer, f);
+    }
+}
+
 /* Nothing is finished: as if nothing had begun. A folder with contents stays. */
 static void
 remove_folder(const berthi_writer *writer)

@@ -153,6 +153,11 @@ berth_status berthi_writer_rename(berthi_writer *writer, berthi_writer_file *fil
 
 /* Takes a file out of the set, finished or not, and removes it. NULL is allowed. */
 void berthi_writer_drop(berthi_writer *writer, berthi_writer_file *file);
+/* Does so with all but those that are `kept`. Alone. */
+void berthi_writer_drop_others(berthi_writer *writer,
+                               bool (*is_kept)(const void *user,
+                                               const berthi_writer_file *file),
+                               const void *user);
 
 /*
  * Names that an older model's files have in the folder, strictly ascending; they

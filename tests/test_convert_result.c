@@ -25,6 +25,14 @@ in(const char *folder, const char *name)
     return fixture_format("%s/%s", folder, name);
 }
 
+static bool
+exists(const char *path)
+{
+    struct stat state;
+
+    return lstat(path, &state) == 0;
+}
+
 /* NF4 into a new folder; `shard_bytes`: 0 for one shard. */
 static const char *
 convert(converted *c, const char *model, uint64_t shard_bytes)
@@ -192,6 +200,52 @@ test_nonfinite(void)
     check_refused(&c, model);
 }
 
+/* Stands in the way of the last file, when everything has been checked. */
+static const char *obstacle;
+
+static void
+put_obstacle(void *user, const berth_coverage *line)
+{
+    (void)user;
+    (void)line;
+    if (obstacle != NULL)
+        fixture_make_folder(obstacle);
+    obstacle = NULL;
+}
+
+/* Beside the source something else lies when a run goes on that had all but the names. */
+static void
+test_side_files_that_are_gone(void)
+{
+    const char *const model = converted_make_model(8, 2, false, false);
+    const char *const out = fixture_folder();
+    const char *const single = in(out, "model.safetensors");
+    converted c;
+
+    fixture_text(in(model, "gone.json"), "{}");
+    fixture_text(in(model, "templates"), "a file");
+    converted_begin(&c, out, BERTH_ENCODING_NF4);
+    c.options.max_shard_bytes = 0;
+    c.options.overwrite = 1;
+    c.options.coverage = put_obstacle;
+    obstacle = single;
+    CHECK_NE(converted_run(&c, model), BERTH_OK);
+    CHECK_EQ(c.error.reason, BERTH_REASON_NOT_REGULAR);
+    T_REQUIRE(exists(in(out, ".berth-journal.json")));
+    fixture_remove(single);
+    fixture_remove(in(model, "gone.json"));
+    fixture_remove(in(model, "templates"));
+    fixture_text(in(model, "templates/a.jinja"), "a file in a folder");
+    c.options.coverage = NULL;
+    c.options.resume = 1;
+    if (!CHECK_EQ(converted_run(&c, model), BERTH_OK))
+        T_NOTE("%s", c.error.message);
+    CHECK_EQ(c.report.bytes_resumed, fixture_size(single));
+    CHECK(!exists(in(out, "gone.json")));
+    CHECK(exists(in(out, "templates/a.jinja")));
+    CHECK(converted_is_verified(out));
+}
+
 typedef struct again {
     converted *c;
     const char *model;
@@ -231,6 +285,7 @@ main(int argc, char **argv)
     T_RUN(test_another_job);
     T_RUN(test_manifests);
     T_RUN(test_nonfinite);
+    T_RUN(test_side_files_that_are_gone);
     T_RUN(test_faults);
     T_MAIN_END;
 }

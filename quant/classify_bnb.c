@@ -336,7 +336,7 @@ berthi_classify_4bit(berthi_walk *walk, const berthi_member *state, berthi_text 
 
     claim_four_bit(walk, &w, &group);
     if (!w.weight.is_there) {
-        berthi_walk_tell_orphan(walk, state, owner);
+        berthi_walk_tell_orphan(walk, state, owner, "");
         return;
     }
     if (!has_state(walk, state, encoding, &parsed)
@@ -389,7 +389,7 @@ berthi_classify_lone_statistic(berthi_walk *walk, const berthi_member *member,
         berthi_walk_tell_missing(walk, &w.weight,
                                  "quant_state.bitsandbytes__nf4 or __fp4");
     else
-        berthi_walk_tell_orphan(walk, member, owner);
+        berthi_walk_tell_orphan(walk, member, owner, "");
 }
 
 /* -------------------------------------------------------------- LLM.int8() */
@@ -456,8 +456,7 @@ berthi_classify_int8(berthi_walk *walk, const berthi_member *scb)
     berthi_walk_collect(walk, &group, scb);
     berthi_walk_collect(walk, &group, &format);
     if (!weight.is_there) {
-        /* The module's name, without its dot, is what the reader knows. */
-        berthi_walk_tell_orphan(walk, scb, module);
+        berthi_walk_tell_orphan(walk, scb, module, "weight");
         return;
     }
     if (!is_int8(walk, &weight, scb, shape))
@@ -493,5 +492,5 @@ berthi_classify_lone_format(berthi_walk *walk, const berthi_member *member)
     if (weight.is_there)
         berthi_walk_tell_missing(walk, &weight, "SCB");
     else
-        berthi_walk_tell_orphan(walk, member, module);
+        berthi_walk_tell_orphan(walk, member, module, "weight");
 }

@@ -429,7 +429,7 @@ berthi_classify_lone_scale(berthi_walk *walk, const berthi_member *scale,
         return;
     if (!weight.is_there) {
         berthi_walk_claim(walk, scale);
-        berthi_walk_tell_orphan(walk, scale, owner);
+        berthi_walk_tell_orphan(walk, scale, owner, "");
     } else if (!berthi_classify_is_float8(weight.tensor.dtype)
                && !berthi_walk_is_claimed(walk, weight.position)) {
         berthi_walk_claim(walk, scale);
@@ -446,5 +446,5 @@ berthi_classify_lone_scales(berthi_walk *walk, const berthi_member *scales,
         || walk->is_foreign)
         return;
     berthi_walk_claim(walk, scales);
-    berthi_walk_tell_orphan(walk, scales, owner);
+    berthi_walk_tell_orphan(walk, scales, owner, "");
 }

@@ -400,7 +400,7 @@ berthi_walk_tell_missing(berthi_walk *walk, const berthi_member *weight,
 
 void
 berthi_walk_tell_orphan(berthi_walk *walk, const berthi_member *companion,
-                        berthi_text owner)
+                        berthi_text owner, const char *rest)
 {
     const berthi_about about = berthi_walk_about(walk, companion);
     char name[BERTH_NAME_CAPACITY];
@@ -408,7 +408,7 @@ berthi_walk_tell_orphan(berthi_walk *walk, const berthi_member *companion,
 
     berth_text_escape(owner.bytes, (size_t)owner.length, name, sizeof name);
     berthi_fail(&details, BERTH_REASON_COMPANION_UNKNOWN, &about,
-                "statistics of the weight \"%s\", which is not there", name);
+                "statistics of the weight \"%s%s\", which is not there", name, rest);
     berthi_walk_tell(walk, BERTH_SEVERITY_ERROR, &about, &details);
 }
 

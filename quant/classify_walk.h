@@ -100,9 +100,9 @@ void berthi_walk_tell(berthi_walk *walk, berth_severity severity,
 /* The weight lacks the companion that is called so. */
 void berthi_walk_tell_missing(berthi_walk *walk, const berthi_member *weight,
                               const char *companion);
-/* A companion whose weight `owner` is not there. */
+/* A companion whose weight, called `owner` and then `rest`, is not there. */
 void berthi_walk_tell_orphan(berthi_walk *walk, const berthi_member *companion,
-                             berthi_text owner);
+                             berthi_text owner, const char *rest);
 /* The two numbers that disagree, in words. */
 void berthi_walk_tell_mismatch(berthi_walk *walk, const berthi_member *member,
                                uint64_t expected, uint64_t actual, const char *what);

@@ -681,10 +681,11 @@ test_int8_missing(void)
     t = tensors_create("");
     tensors_add_int8(t, "m.x", 4, 8);
     tensors_remove(t, "m.x.weight");
-    check_error(t, BNB, BERTH_REASON_COMPANION_UNKNOWN, "m.x.SCB", "which is not there");
+    check_error(t, BNB, BERTH_REASON_COMPANION_UNKNOWN, "m.x.SCB",
+                "the weight \"m.x.weight\", which is not there");
     tensors_remove(t, "m.x.SCB");
     check_error(t, BNB, BERTH_REASON_COMPANION_UNKNOWN, "m.x.weight_format",
-                "which is not there");
+                "the weight \"m.x.weight\", which is not there");
     tensors_destroy(t);
     t = tensors_create("BF16 4x4 m.weight\nU8 - m.weight_format\n");
     check_error(t, BNB, BERTH_REASON_COMPANION_MISSING, "m.weight", "\"SCB\" is missing");

@@ -31,7 +31,7 @@ typedef struct berthi_slab_part {
 
 /*
  * The parts of a weight that is stored so; returns how many. *out_bytes is the
- * berth's size. False where berthi_stored_refusal() has a reason.
+ * berth's size. False where berthi_stored_list() has none.
  */
 bool berthi_slab_can_list(const berthi_storage *storage, const uint64_t *shape,
                           uint32_t rank, berthi_slab_part parts[BERTHI_SLAB_PARTS],

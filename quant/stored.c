@@ -35,12 +35,10 @@ berthi_stored_is_double(const berthi_storage *storage)
 /* ------------------------------------------------------------------- refusal */
 
 static const char *
-refusal_4bit(const berthi_storage *storage, uint32_t rank, uint64_t elements)
+refusal_4bit(const berthi_storage *storage, uint64_t elements)
 {
     uint64_t size;
 
-    if (rank == 0)
-        return "a scalar cannot be stored in 4 bits";
     if (!berthi_format_is_block_size(storage->block_size))
         return "the block size is no power of two from 32 to 4096";
     if (!is_code_dtype(storage->storage))
@@ -57,10 +55,8 @@ refusal_encoded(const berthi_storage *storage, uint32_t rank, uint64_t elements)
 {
     if (!berthi_is_number(storage->dtype))
         return "only values of BF16, F16 and F32 can be quantized";
-    if (elements == 0)
-        return "a tensor without values cannot be quantized";
     if (berthi_format_is_4bit(storage->encoding))
-        return refusal_4bit(storage, rank, elements);
+        return refusal_4bit(storage, elements);
     if (storage->encoding != BERTH_ENCODING_INT8)
         return "nothing is quantized to this encoding";
     return rank == 2 ? NULL : "only matrices can be stored as int8";
@@ -78,6 +74,22 @@ can_plan(const berthi_storage *storage, const uint64_t *shape, uint32_t rank,
                                       .state_bytes = BERTHI_STATE_TEXT_MAX };
 
     return berthi_format_can_plan(&plan, shape, rank, out);
+}
+
+/* What can lie in a file in this encoding, but is not made. */
+static const char *
+refusal_made(const berthi_storage *storage, const uint64_t *shape, uint32_t rank)
+{
+    uint64_t elements = 0;
+
+    if (storage->encoding == BERTH_ENCODING_NATIVE)
+        return NULL;
+    (void)berthi_format_can_count(shape, rank, &elements);
+    if (elements == 0)
+        return "a tensor without values cannot be quantized";
+    if (rank == 0)
+        return "a scalar cannot be stored in 4 bits";
+    return NULL;
 }
 
 /* NULL: it can be stored, in so many bytes. */
@@ -103,8 +115,9 @@ const char *
 berthi_stored_refusal(const berthi_storage *storage, const uint64_t *shape, uint32_t rank)
 {
     berthi_format_bytes bytes;
+    const char *const reason = refusal(storage, shape, rank, &bytes);
 
-    return refusal(storage, shape, rank, &bytes);
+    return reason != NULL ? reason : refusal_made(storage, shape, rank);
 }
 
 /* ---------------------------------------------------------------------- list */

@@ -60,7 +60,8 @@ const char *berthi_stored_refusal(const berthi_storage *storage, const uint64_t 
 
 /*
  * The tensors, the weight's own first: returns how many, 0 where
- * berthi_stored_refusal() has a reason.
+ * berthi_stored_refusal() has a reason. Weights without values and 4-bit ones without
+ * dims, which others quantize and berth does not, are listed all the same.
  */
 uint32_t berthi_stored_list(const berthi_storage *storage, const uint64_t *shape,
                             uint32_t rank, berthi_stored out[BERTHI_STORED_MAX]);

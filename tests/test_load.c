@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "kernels/fault.h"
+#include "kernels/tables.h"
 #include "tests/fixture.h"
 #include "tests/loaded.h"
 #include "tests/t.h"
@@ -124,6 +125,48 @@ test_encoded_anew(void)
 }
 
 /* A bit that turns in a berth is found, and named. */
+/* A weight as bitsandbytes stores it, of no more than a block. */
+static void
+add_nf4(fixture_builder *b, const char *name, const char *shape, uint64_t bytes)
+{
+    static const float maximum = 2.0f;
+    const char *const state =
+        fixture_format("{\"quant_type\": \"nf4\", \"blocksize\": 64, "
+                       "\"dtype\": \"bfloat16\", \"shape\": %s}",
+                       shape);
+    const uint64_t packed[2] = {bytes, 1};
+    const uint64_t blocks = bytes > 0;
+    const uint64_t codes = 16;
+    const uint64_t length = strlen(state);
+
+    fixture_add(b, name, "U8", 2, packed, "\x0f");
+    fixture_add(b, fixture_format("%s.absmax", name), "F32", 1, &blocks, &maximum);
+    fixture_add(b, fixture_format("%s.quant_map", name), "F32", 1, &codes, berthi_nf4_values);
+    fixture_add(b, fixture_format("%s.quant_state.bitsandbytes__nf4", name), "U8", 1, &length,
+                state);
+}
+
+/* Weights that others quantize and berth does not: without values, and without dims. */
+static void
+test_quantized_by_others(void)
+{
+    static const uint64_t columns[2] = {3, 0};
+    static const uint64_t rows = 3;
+    static const float maxima[3] = {1.0f, 2.0f, 3.0f};
+    const char *const folder = fixture_folder();
+    berth_plan_options host = loaded_options("cpu=1GiB");
+    berth_plan_options device = loaded_options("0=64MiB,cpu=64MiB");
+    fixture_builder *const b = fixture_begin();
+
+    add_nf4(b, "model.layers.0.a.weight", "[0, 64]", 0);
+    add_nf4(b, "model.layers.0.b.weight", "[]", 1);
+    fixture_add(b, "model.layers.0.c.weight", "I8", 2, columns, "");
+    fixture_add(b, "model.layers.0.c.SCB", "F32", 1, &rows, maxima);
+    fixture_finish(b, fixture_format("%s/model.safetensors", folder));
+    check_load(folder, folder, &host, NULL);
+    check_load(folder, folder, &device, "sim:64MiB");
+}
+
 static void
 test_check_finds(void)
 {
@@ -202,6 +245,7 @@ main(int argc, char **argv)
     T_RUN(test_cast);
     T_RUN(test_quantized_before);
     T_RUN(test_encoded_anew);
+    T_RUN(test_quantized_by_others);
     T_RUN(test_check_finds);
     T_RUN(test_check_fills_its_report);
     return t_end();

@@ -230,6 +230,7 @@ berthi_load_verify_init(berthi_load *load, berth_error *error)
                              && load->options.manifest == NULL;
     berthi_load_verify *const v = &load->verify;
     berth_status status;
+    bool is_absent;
 
     if (!is_wanted(load))
         return BERTH_OK;
@@ -240,11 +241,13 @@ berthi_load_verify_init(berthi_load *load, berth_error *error)
                  ? berthi_crcs_read_sources(&v->promised, v->manifest, note_entry, load,
                                             error)
                  : berthi_crcs_read(&v->promised, v->manifest, note_entry, load, error);
-    if (status == BERTH_ENOENT && is_optional) {
+    /* One that is there and cannot be opened is never taken for none. */
+    is_absent = status == BERTH_ENOENT && error->reason == BERTH_REASON_NOT_FOUND;
+    if (is_absent && is_optional) {
         berthi_error_clear(error);
         return BERTH_OK;
     }
-    if (status == BERTH_ENOENT && load->options.manifest == NULL)
+    if (is_absent && load->options.manifest == NULL)
         return berthi_fail(error, BERTH_REASON_NOT_FOUND,
                            &(berthi_about){ .file = v->manifest.path },
                            "there is no manifest to verify with; `berth verify "

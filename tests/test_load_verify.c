@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_load_verify.c - what is loaded is what a manifest says, told in the same pass. */
+#define _POSIX_C_SOURCE 200809L
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/fault.h"
 #include "tests/fixture.h"
@@ -144,6 +148,32 @@ test_without_manifest(void)
     CHECK_EQ(status_of(folder, &(wish){.manifest = "/nonexistent/m.json",
                                        .verify = BERTH_LOAD_VERIFY_NONE}),
              BERTH_OK);
+}
+
+/* It is there: a load that skips it would look like one that was verified. */
+static void
+test_manifest_that_cannot_be_opened(void)
+{
+    static const int32_t modes[] = {BERTH_LOAD_VERIFY_AUTO, BERTH_LOAD_VERIFY_WARN,
+                                    BERTH_LOAD_VERIFY_REQUIRE};
+    const char *const folder = loaded_llama(1, "BF16", 1);
+    const char *const manifest = fixture_format("%s/berth.manifest.json", folder);
+    loaded l;
+
+    for (int is_link = 0; is_link <= 1; is_link++) {
+        T_REQUIRE((is_link ? symlink("berth.manifest.json", manifest)
+                           : mkdir(manifest, 0700)) == 0);
+        for (size_t i = 0; i < 3; i++) {
+            load_as(&l, folder, &(wish){.verify = modes[i]});
+            CHECK_EQ(l.status, BERTH_ENOENT);
+            CHECK_EQ(l.error.reason, is_link ? BERTH_REASON_LINK_LOOP
+                                             : BERTH_REASON_NOT_REGULAR);
+            CHECK_CONTAINS(l.error.file, "berth.manifest.json");
+            loaded_end(&l);
+        }
+        CHECK_EQ(status_of(folder, &(wish){.verify = BERTH_LOAD_VERIFY_NONE}), BERTH_OK);
+        T_REQUIRE(remove(manifest) == 0);
+    }
 }
 
 static void
@@ -466,6 +496,7 @@ main(int argc, char **argv)
     t_begin(argc, argv);
     T_RUN(test_good);
     T_RUN(test_without_manifest);
+    T_RUN(test_manifest_that_cannot_be_opened);
     T_RUN(test_options);
     T_RUN(test_damaged);
     T_RUN(test_damaged_statistics);

@@ -353,10 +353,19 @@ berth_status
 berthi_temporary_take_over(const berthi_target *target, int fd,
                            const berthi_sys_stat *existing, berth_error *error)
 {
+    const uint32_t mode = existing->mode & 0777u;
+    berthi_sys_stat present;
+    int failure;
+
     /* Owner first: changing it clears bits of the mode. */
     (void)berthi_sys_set_owner(fd, existing->user, existing->group);
-    if (berthi_sys_set_mode(fd, existing->mode & 0777u) != 0)
-        return fail_system(target, "taking over the permissions", error);
+    if (berthi_sys_set_mode(fd, mode) == 0)
+        return BERTH_OK;
+    failure = errno;
+    /* File systems with one mode for all files refuse to set even that one. */
+    if (berthi_sys_fstat(fd, &present) != 0 || (present.mode & 0777u) != mode)
+        return berthi_fail_system(error, failure, target->path,
+                                  "taking over the permissions");
     return BERTH_OK;
 }
 

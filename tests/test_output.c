@@ -48,6 +48,7 @@ static struct {
     bool lock_frees_0;       /* the next flock closes the standard input      */
     bool random_frees_0;     /* so does the next random number                */
     int rename_error;        /* of renameat2                                  */
+    int mode_error;          /* of fchmod                                     */
     int allocate_error;      /* of fallocate                                  */
     uint64_t random_calls;   /* random numbers asked for: names tried         */
     uint64_t wrong_closes;   /* of what was not open, or a standard stream    */
@@ -70,6 +71,16 @@ fallocate(int fd, int mode, off_t offset, off_t size)
         return -1;
     }
     return (int)syscall(SYS_fallocate, fd, mode, offset, size);
+}
+
+int
+fchmod(int fd, mode_t mode)
+{
+    if (world.mode_error != 0) {
+        errno = world.mode_error;
+        return -1;
+    }
+    return (int)syscall(SYS_fchmod, fd, mode);
 }
 
 int
@@ -557,6 +568,25 @@ test_overwrites(void)
     CHECK_EQ(count_entries(folder, NULL), 1);
 }
 
+/* As on mounts of Windows disks and shares: every file has the mode of the mount. */
+static void
+test_modes_that_cannot_be_set(void)
+{
+    const char *const path = fixture_format("%s/out", fixture_folder());
+    berth_error error;
+
+    CHECK_EQ(write_text(context, path, "old", false, NULL), BERTH_OK);
+    world.mode_error = EPERM;
+    CHECK_EQ(write_text(context, path, "new", true, NULL), BERTH_OK);
+    check_content(path, "new");
+    CHECK_EQ(chmod(path, 0604), 0);
+    CHECK_EQ(write_text(context, path, "newer", true, &error), BERTH_ENOENT);
+    world.mode_error = 0;
+    CHECK_EQ(error.reason, BERTH_REASON_PERMISSION);
+    CHECK_CONTAINS(error.message, "taking over the permissions");
+    check_content(path, "new");
+}
+
 /* Bits that make a program dangerous are not handed on. */
 static void
 test_mode_without_special_bits(void)
@@ -956,10 +986,12 @@ write_once(void *user, berth_context *with, berth_error *error)
     const char *const path = fixture_format("%s/out", c->folder);
     berth_status status;
 
-    if (c->overwrite)
+    if (c->overwrite) {
         fixture_text(path, "old");
-    else
+        CHECK_EQ(chmod(path, 0604), 0); /* one that has to be set */
+    } else {
         fixture_remove(path);
+    }
     status = write_text(with, path, "new", c->overwrite, error);
     if (status == BERTH_OK) {
         check_content(path, "new");
@@ -1022,6 +1054,7 @@ main(int argc, char **argv)
     T_RUN(test_refuses_existing);
     T_RUN(test_refuses_existing_at_the_last_moment);
     T_RUN(test_overwrites);
+    T_RUN(test_modes_that_cannot_be_set);
     T_RUN(test_mode_without_special_bits);
     T_RUN(test_replaces_a_link_not_its_target);
     T_RUN(test_refuses_what_is_no_file);

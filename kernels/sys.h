@@ -113,6 +113,8 @@ int berthi_sys_rename(int folder, const char *from, const char *to);
 /* The same, but EEXIST when there is a `to`; EINVAL where the file system cannot. */
 int berthi_sys_rename_new(int folder, const char *from, const char *to);
 int berthi_sys_set_mode(int fd, uint32_t mode);
+#define BERTHI_SYS_SAME_USER UINT32_MAX
+/* BERTHI_SYS_SAME_USER: the group alone, which needs no privilege for one's own groups. */
 int berthi_sys_set_owner(int fd, uint32_t user, uint32_t group);
 /* An exclusive lock until `fd` is closed; EWOULDBLOCK when another process has it. */
 int berthi_sys_lock(int fd);

@@ -358,7 +358,8 @@ berthi_temporary_take_over(const berthi_target *target, int fd,
     int failure;
 
     /* Owner first: changing it clears bits of the mode. */
-    (void)berthi_sys_set_owner(fd, existing->user, existing->group);
+    if (berthi_sys_set_owner(fd, existing->user, existing->group) != 0)
+        (void)berthi_sys_set_owner(fd, BERTHI_SYS_SAME_USER, existing->group);
     if (berthi_sys_set_mode(fd, mode) == 0)
         return BERTH_OK;
     failure = errno;

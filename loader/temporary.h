@@ -84,7 +84,7 @@ berth_status berthi_temporary_write(const berthi_target *target, int fd,
 berth_status berthi_temporary_fail_write(const berthi_target *target, int system_error,
                                          uint64_t bytes, const char *what,
                                          berth_error *error);
-/* Mode of what is replaced, and owner where it can be given away. */
+/* Mode of what is replaced, and owner and group, or the group alone, where they can be given. */
 berth_status berthi_temporary_take_over(const berthi_target *target, int fd,
                                         const berthi_sys_stat *existing,
                                         berth_error *error);

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -568,6 +569,40 @@ test_overwrites(void)
     CHECK_EQ(count_entries(folder, NULL), 1);
 }
 
+/* A file of another user's that a group shares: its members keep it theirs. */
+static void
+test_group_of_another_users_file(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/out", folder);
+    const gid_t shared = 54321;
+    struct stat state;
+    pid_t child;
+    int ended;
+
+    if (geteuid() != 0)
+        T_SKIP("cannot become another user");
+    fixture_text(path, "old");
+    T_REQUIRE(chown(path, 12345, shared) == 0 && chmod(path, 0660) == 0);
+    T_REQUIRE(chown(folder, 12345, shared) == 0 && chmod(folder, 0775) == 0);
+    T_REQUIRE(chmod(fixture_format("%s/..", folder), 0755) == 0);
+    child = fork();
+    if (child == 0) {
+        if (setgroups(1, &shared) != 0 || setgid(65534) != 0 || setuid(65534) != 0)
+            _exit(77);
+        _exit(write_text(context, path, "new", true, NULL) == BERTH_OK ? 0 : 1);
+    }
+    T_REQUIRE(waitpid(child, &ended, 0) == child && WIFEXITED(ended));
+    if (WEXITSTATUS(ended) == 77)
+        T_SKIP("cannot become another user");
+    CHECK_EQ(WEXITSTATUS(ended), 0);
+    check_content(path, "new");
+    CHECK_EQ(stat(path, &state), 0);
+    CHECK_EQ(state.st_mode & 07777, 0660);
+    CHECK_EQ(state.st_uid, 65534);
+    CHECK_EQ(state.st_gid, shared);
+}
+
 /* As on mounts of Windows disks and shares: every file has the mode of the mount. */
 static void
 test_modes_that_cannot_be_set(void)
@@ -1054,6 +1089,7 @@ main(int argc, char **argv)
     T_RUN(test_refuses_existing);
     T_RUN(test_refuses_existing_at_the_last_moment);
     T_RUN(test_overwrites);
+    T_RUN(test_group_of_another_users_file);
     T_RUN(test_modes_that_cannot_be_set);
     T_RUN(test_mode_without_special_bits);
     T_RUN(test_replaces_a_link_not_its_target);

@@ -11,6 +11,8 @@
 
 /* What all names begin with that berth gives to files beside a model, or on the way to one. */
 #define OWN_PREFIX ".berth-"
+/* `._model.safetensors` holds what macOS notes about the file, where a disk has no place for it. */
+#define NOTE_PREFIX "._"
 
 /* The names come in any order and number: a chain first, an array in the end. */
 typedef struct name_node {
@@ -138,6 +140,8 @@ keep_name(void *user, const char *name)
         out->has_parts |= berthi_journal_is_made_by_parts(name);
         return 0;
     }
+    if (berthi_path_has_prefix(name, NOTE_PREFIX))
+        return 0;
     switch (berthi_listing_kind(name)) {
     case BERTHI_WEIGHTS_NONE: keep_other_name(all, name); break;
     case BERTHI_WEIGHTS_SAFETENSORS: keep_single(all, name); break;

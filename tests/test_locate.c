@@ -481,6 +481,30 @@ test_consolidated(void)
     opened_end(&o);
 }
 
+/* Such files lie in archives and on disks that a Mac has written. */
+static void
+test_notes_of_macos(void)
+{
+    const char *folder = fixture_folder();
+    opened o;
+
+    put(folder, "unet.safetensors", 2);
+    fixture_text(in(folder, "._unet.safetensors"), "a note");
+    CHECK_EQ(opened_accept(folder, NULL), 2);
+    fixture_remove(in(folder, "unet.safetensors"));
+    opened_refuse(folder, NULL, BERTH_REASON_NOT_FOUND, "no ");
+    put(folder, "unet-00001-of-00001.safetensors", 2);
+    fixture_index(in(folder, "unet.safetensors.index.json"), 16,
+                  "unet-00001-of-00001.safetensors.0 unet-00001-of-00001.safetensors\n"
+                  "unet-00001-of-00001.safetensors.1 unet-00001-of-00001.safetensors\n");
+    fixture_text(in(folder, "._unet.safetensors.index.json"), "a note");
+    fixture_text(in(folder, "._unet-00001-of-00001.safetensors"), "a note");
+    opened_begin(&o, folder, NULL);
+    CHECK_EQ(o.summary.tensor_count, 2);
+    CHECK_EQ(opened_count(&o, BERTH_REASON_STRAY_SHARD), 0);
+    opened_end(&o);
+}
+
 static void
 test_other_index(void)
 {
@@ -712,6 +736,7 @@ main(int argc, char **argv)
     T_RUN(test_only_choice);
     T_RUN(test_adapter);
     T_RUN(test_consolidated);
+    T_RUN(test_notes_of_macos);
     T_RUN(test_other_index);
     T_RUN(test_all_files);
     T_RUN(test_all_files_numbered);

@@ -433,6 +433,25 @@ usual_name(const berthi_location *location, berthi_arena *texts)
     return BERTHI_MANIFEST_NAME;
 }
 
+/* Without a name or path when memory is out. */
+static berthi_manifest_place
+usual_place(const berthi_location *location, berthi_arena *texts)
+{
+    berthi_manifest_place place = { .folder = location->folder,
+                                    .name = usual_name(location, texts),
+                                    .links = location->links };
+
+    if (place.name == NULL)
+        return place;
+    place.path = berthi_path_join(texts, location->folder_path, place.name);
+    /* Links may lead to the blobs of the repository, but not out of it. */
+    if (place.links == BERTHI_FILE_INSIDE && location->home >= 0) {
+        place.folder = location->home;
+        place.name = berthi_path_join(texts, location->inside_home, place.name);
+    }
+    return place;
+}
+
 berth_status
 berthi_crcs_find_manifest(const berth_checkpoint *checkpoint, const char *given,
                           berthi_arena *texts, berthi_manifest_place *out,
@@ -443,12 +462,11 @@ berthi_crcs_find_manifest(const berth_checkpoint *checkpoint, const char *given,
     if (given != NULL) {
         *out = berthi_manifest_at(berthi_arena_text(texts, given, strlen(given)));
     } else {
-        *out = (berthi_manifest_place){ .folder = location->folder,
-                                        .name = usual_name(location, texts) };
-        if (out->name != NULL)
-            out->path = berthi_path_join(texts, location->folder_path, out->name);
+        *out = usual_place(location, texts);
     }
-    return out->path != NULL ? BERTH_OK : berthi_fail_memory(error, "the manifest's path");
+    return out->path != NULL && out->name != NULL
+               ? BERTH_OK
+               : berthi_fail_memory(error, "the manifest's path");
 }
 
 berth_status

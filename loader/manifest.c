@@ -333,7 +333,7 @@ berthi_manifest_read(berth_context *context, berthi_manifest_place place,
     char *text = NULL;
     uint64_t bytes;
     berth_status status = berthi_file_open(&file, place.folder, place.name, place.path,
-                                           BERTHI_FILE_ANYWHERE, error);
+                                           place.links, error);
 
     if (status != BERTH_OK)
         return status;

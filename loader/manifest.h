@@ -20,6 +20,7 @@
 #include "kernels/base.h"
 #include "kernels/memory.h"
 #include "kernels/sys.h"
+#include "loader/file.h"
 #include "quant/json_text.h"
 
 #define BERTHI_MANIFEST_VERSION 1u
@@ -92,12 +93,13 @@ typedef struct berthi_manifest_place {
     int folder;       /* descriptor, or BERTHI_SYS_AT_CWD */
     const char *name; /* below it */
     const char *path; /* for messages */
+    berthi_file_links links;
 } berthi_manifest_place;
 
 static inline berthi_manifest_place
 berthi_manifest_at(const char *path)
 {
-    return (berthi_manifest_place){ BERTHI_SYS_AT_CWD, path, path };
+    return (berthi_manifest_place){ BERTHI_SYS_AT_CWD, path, path, BERTHI_FILE_ANYWHERE };
 }
 
 /* Reads the whole file first, then parses it. */

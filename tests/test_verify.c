@@ -1009,6 +1009,48 @@ test_blobs(void)
     berth_checkpoint_close(checkpoint);
 }
 
+/* The usual manifest, of a model that no link may leave. */
+static void
+check_inside(const char *path, const char *cache, const char *manifest, berth_reason reason)
+{
+    berth_open_options options;
+    berth_checkpoint *checkpoint;
+    run r;
+
+    berth_open_options_init(&options);
+    options.hub_cache = cache;
+    options.inside_only = 1;
+    T_REQUIRE(berth_checkpoint_open(context, path, &options, &checkpoint, NULL) == BERTH_OK);
+    prepare(&r, BERTH_MANIFEST_CHECK, manifest);
+    (void)verify(&r, checkpoint);
+    CHECK_EQ(r.error.reason, reason);
+    CHECK_EQ(r.report.tensors_digested, reason == 0 ? 8 : 0);
+    berth_checkpoint_close(checkpoint);
+}
+
+static void
+test_manifest_inside_only(void)
+{
+    const char *const folder = make_model();
+    const char *const manifest = fixture_format("%s/" MANIFEST, folder);
+    const char *const elsewhere = fixture_format("%s/m.json", fixture_folder());
+    const char *const copy = fixture_format("%s/copy", fixture_folder());
+    const char *const cache = fixture_folder();
+    run r;
+
+    write_manifest(folder, manifest);
+    fixture_copy_folder(folder, copy);
+    fixture_hub(cache, "org/name", FIXTURE_COMMIT, copy);
+    check_inside("org/name", cache, NULL, 0); /* it is a link to a blob */
+    check_inside(folder, NULL, NULL, 0);
+    fixture_copy(manifest, elsewhere);
+    fixture_link(elsewhere, manifest);
+    check_inside(folder, NULL, NULL, BERTH_REASON_PATH);
+    check_inside(folder, NULL, manifest, 0); /* whoever names it wants it */
+    prepare(&r, BERTH_MANIFEST_CHECK, NULL);
+    CHECK_EQ(verify_path(&r, folder), BERTH_OK);
+}
+
 static void
 test_damaged_blob(void)
 {
@@ -1186,6 +1228,7 @@ main(int argc, char **argv)
     T_RUN(test_cancel_anywhere);
     T_RUN(test_kill);
     T_RUN(test_blobs);
+    T_RUN(test_manifest_inside_only);
     T_RUN(test_damaged_blob);
     T_RUN(test_no_libcrypto);
     T_RUN(test_faults);

@@ -50,7 +50,9 @@ interrupt_init(void)
         if (sigaction(numbers[i], NULL, &present) == 0 && present.sa_handler != SIG_IGN)
             sigaction(numbers[i], &ours, NULL);
     }
-    signal(SIGPIPE, SIG_IGN); /* a reader that left is seen by write() */
+    /* write() tells of a reader that left, and of a file that may not grow. */
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
 }
 
 void

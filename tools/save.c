@@ -25,6 +25,8 @@ fail(const save *v, int system_error)
                                                "written to"
                                : system_error == ENOSPC || system_error == EDQUOT
                                    ? "; free space, or write elsewhere"
+                               : system_error == EFBIG
+                                   ? "; raise the limit of a file's size, see `ulimit -f`"
                                    : "";
     char shown[SHOWN_CAPACITY];
 

@@ -144,8 +144,11 @@ session_end(session *s, berth_status status)
     }
     if (s->out.system_error == 0 || s->out.system_error == EPIPE || status != BERTH_OK)
         return status;
-    return cli_failure(command, BERTH_EIO, "standard output: %s; free space, or write elsewhere",
-                       strerror(s->out.system_error));
+    return cli_failure(command, BERTH_EIO, "standard output: %s; %s",
+                       strerror(s->out.system_error),
+                       s->out.system_error == EFBIG
+                           ? "raise the limit of a file's size, see `ulimit -f`"
+                           : "free space, or write elsewhere");
 }
 
 /* ---------------------------------------------------------------------- jobs */

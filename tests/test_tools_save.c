@@ -118,6 +118,30 @@ test_meets_another(void)
     CHECK_EQ(count_files(folder), 1);
 }
 
+/* The temporary name is taken: as a trap, or by a process of the same number elsewhere. */
+static void
+test_temporary_name_is_taken(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/plan.json", folder);
+    const char *const victim = fixture_format("%s/victim", folder);
+    save v;
+    save w;
+
+    fixture_text(victim, "precious");
+    fixture_link("victim", fixture_format("%s/.plan.json.berth-%ld.tmp", folder, (long)getpid()));
+    CHECK_EQ(save_begin(&v, &command, path, true), BERTH_OK);
+    CHECK_EQ(save_begin(&w, &command, path, true), BERTH_OK);
+    output_text(&v.out, "one");
+    output_text(&w.out, "the other");
+    CHECK_EQ(save_end(&v, BERTH_OK), BERTH_OK);
+    check_text(path, "one");
+    CHECK_EQ(save_end(&w, BERTH_OK), BERTH_OK);
+    check_text(path, "the other");
+    check_text(victim, "precious");
+    CHECK_EQ(count_files(folder), 3); /* the link is not ours to remove */
+}
+
 /* One that ends the process takes with it what is not complete, and nothing else. */
 static void
 test_signal(void)
@@ -315,6 +339,7 @@ main(int argc, char **argv)
     T_RUN(test_keeps);
     T_RUN(test_weights);
     T_RUN(test_meets_another);
+    T_RUN(test_temporary_name_is_taken);
     T_RUN(test_signal);
     T_RUN(test_places);
     T_RUN(test_standard_output);

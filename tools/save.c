@@ -15,6 +15,7 @@
 #include "tools/interrupt.h"
 
 #define SHOWN_CAPACITY 256
+#define MAX_ATTEMPTS 100u
 
 static berth_status
 fail(const save *v, int system_error)
@@ -68,35 +69,59 @@ forget_temporary(save *v)
     v->temporary = NULL;
 }
 
-/* `.NAME.berth-PID.tmp` beside it; NULL when memory is out. */
+/* `.NAME.berth-PID.tmp` beside it, `-1`, `-2` behind the number later; NULL when memory is out. */
 static char *
-temporary_name(const char *path)
+temporary_name(const char *path, unsigned attempt)
 {
     const char *const slash = strrchr(path, '/');
     const size_t folder = slash != NULL ? (size_t)(slash - path) + 1 : 0;
     const size_t capacity = strlen(path) + 48;
     char *const name = malloc(capacity);
+    char behind[16] = "";
 
+    if (attempt > 0)
+        snprintf(behind, sizeof behind, "-%u", attempt);
     if (name != NULL)
-        snprintf(name, capacity, "%.*s.%s.berth-%ld.tmp", (int)folder, path, path + folder,
-                 (long)getpid());
+        snprintf(name, capacity, "%.*s.%s.berth-%ld%s.tmp", (int)folder, path, path + folder,
+                 (long)getpid(), behind);
     return name;
 }
 
+/* What is there already is not touched: a process of another container may have our number. */
 static berth_status
-begin_output(save *v, const char *path, int flags)
+begin_temporary(save *v)
 {
-    const int fd = v->is_standard ? dup(STDOUT_FILENO)
-                                  : open(path, O_WRONLY | O_CLOEXEC | flags, 0666);
-    const int system_error = errno;
+    int system_error = EEXIST;
+
+    for (unsigned attempt = 0; system_error == EEXIST && attempt < MAX_ATTEMPTS; attempt++) {
+        int fd;
+
+        v->temporary = temporary_name(v->path, attempt);
+        if (v->temporary == NULL)
+            return cli_failure(v->command, BERTH_ENOMEM, "out of memory");
+        interrupt_remove(v->temporary);
+        fd = open(v->temporary, O_WRONLY | O_CLOEXEC | O_CREAT | O_EXCL, 0666);
+        if (fd >= 0) {
+            output_init(&v->out, fd);
+            return BERTH_OK;
+        }
+        system_error = errno;
+        forget_temporary(v);
+    }
+    return fail(v, system_error);
+}
+
+static berth_status
+begin_in_place(save *v, const char *path)
+{
+    const int fd = v->is_standard ? dup(STDOUT_FILENO) : open(path, O_WRONLY | O_CLOEXEC);
 
     if (fd >= 0) {
         output_init(&v->out, fd);
         return BERTH_OK;
     }
-    forget_temporary(v);
     v->is_in_place = false;
-    return fail(v, system_error);
+    return fail(v, errno);
 }
 
 bool
@@ -154,22 +179,18 @@ save_begin(save *v, const cli_command *command, const char *path, bool may_overw
     if (strcmp(path, "-") == 0) {
         v->path = "standard output";
         v->is_in_place = v->is_standard = true;
-        return begin_output(v, path, 0);
+        return begin_in_place(v, path);
     }
     if (path[0] == '\0' || (is_there && S_ISDIR(found.st_mode)))
         return fail_name(v);
     v->is_in_place = is_there && !S_ISREG(found.st_mode);
     if (v->is_in_place)
-        return begin_output(v, path, 0);
+        return begin_in_place(v, path);
     if (save_refuse_weights(command, path) != BERTH_OK)
         return BERTH_EINVAL;
     if (!may_overwrite && is_there)
         return fail_exists(v);
-    v->temporary = temporary_name(path);
-    if (v->temporary == NULL)
-        return cli_failure(command, BERTH_ENOMEM, "out of memory");
-    interrupt_remove(v->temporary);
-    return begin_output(v, v->temporary, O_CREAT | O_TRUNC);
+    return begin_temporary(v);
 }
 
 /* Returns 0, or errno. Without hard links there is a moment in between. */

@@ -48,6 +48,15 @@ berthi_sys_open_folder(int folder, const char *path)
     return open_with(folder, path, O_RDONLY | O_DIRECTORY, 0);
 }
 
+int
+berthi_sys_enter_folder(int folder, const char *path)
+{
+    const int fd = berthi_sys_open_folder(folder, path);
+
+    return fd >= 0 || errno != EACCES ? fd
+                                      : open_with(folder, path, O_PATH | O_DIRECTORY, 0);
+}
+
 /* Through the process's own folder: the same file, whatever its name means by now. */
 static int
 reopen(int fd, int flags)

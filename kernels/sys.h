@@ -23,6 +23,8 @@
 int berthi_sys_open_read(int folder, const char *path);
 /* A folder, for the `at` calls. */
 int berthi_sys_open_folder(int folder, const char *path);
+/* Also one that may not be listed: what is in there has to be named, and it cannot be flushed. */
+int berthi_sys_enter_folder(int folder, const char *path);
 /* A second, independent open of what `fd` refers to, with O_DIRECT. */
 int berthi_sys_reopen_direct(int fd);
 /* The same without. */

@@ -21,7 +21,7 @@ static const char opening_folder[] = "opening the folder";
 static berth_status
 open_folder(berthi_location *location, int at, const char *path, berth_error *error)
 {
-    location->folder = berthi_sys_open_folder(at, path);
+    location->folder = berthi_sys_enter_folder(at, path);
     if (location->folder < 0)
         return berthi_fail_system(error, errno, location->folder_path, opening_folder);
     return BERTH_OK;
@@ -51,7 +51,7 @@ note_home(berthi_location *location, berth_error *error)
     if (location->home_path == NULL || location->inside_home == NULL
         || location->commit == NULL)
         return berthi_fail_memory(error, "a path");
-    location->home = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, location->home_path);
+    location->home = berthi_sys_enter_folder(BERTHI_SYS_AT_CWD, location->home_path);
     if (location->home < 0)
         location->commit = "";
     return BERTH_OK;
@@ -135,7 +135,7 @@ open_revision(berthi_location *location, const char *revision, berth_error *erro
                                                  location->inside_home);
     if (location->inside_home == NULL || location->folder_path == NULL)
         return berthi_fail_memory(error, "a path");
-    location->folder = berthi_sys_open_folder(location->home, location->inside_home);
+    location->folder = berthi_sys_enter_folder(location->home, location->inside_home);
     if (location->folder < 0 && errno == ENOENT)
         return berthi_fail(error, BERTH_REASON_NO_SNAPSHOT,
                            &(berthi_about){ .file = location->folder_path },
@@ -160,7 +160,7 @@ open_repository(berthi_location *location, const char *path, const char *hub_cac
         location->home_path = berthi_path_join(&location->arena, hub_cache, folder);
     if (folder == NULL || location->home_path == NULL)
         return berthi_fail_memory(error, "a path");
-    location->home = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, location->home_path);
+    location->home = berthi_sys_enter_folder(BERTHI_SYS_AT_CWD, location->home_path);
     if (location->home < 0 && errno == ENOENT)
         return berthi_fail(error, BERTH_REASON_NOT_FOUND, &(berthi_about){ .file = path },
                            "neither a file nor a folder, nor a repository in the hub "
@@ -327,7 +327,7 @@ open_again(berthi_location *location, const berthi_location *other, const char *
         || !copy_text(arena, other->commit, &location->commit))
         return berthi_fail_memory(error, "a path");
     if (other->home >= 0) {
-        location->home = berthi_sys_open_folder(other->home, ".");
+        location->home = berthi_sys_enter_folder(other->home, ".");
         if (location->home < 0)
             return berthi_fail_system(error, errno, location->home_path, opening_folder);
     }

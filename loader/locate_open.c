@@ -201,8 +201,8 @@ walk(const berthi_location *location, const char *name, const char *shown,
                                "a folder's name is too long");
         memcpy(component, name, length);
         component[length] = '\0';
-        next = berthi_sys_open_folder(*out_owned >= 0 ? *out_owned : location->folder,
-                                      component);
+        next = berthi_sys_enter_folder(*out_owned >= 0 ? *out_owned : location->folder,
+                                       component);
         if (next < 0)
             return berthi_fail_system(error, errno, shown, "opening its folder");
         if (*out_owned >= 0)

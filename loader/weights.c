@@ -442,6 +442,11 @@ berthi_weights_remark_strays(berthi_location *location,
     berthi_listing names;
     berth_status status = berthi_listing_read(location, &names, error);
 
+    /* Where nothing can be listed nothing can be remarked; what was named is there. */
+    if (status != BERTH_OK && error->reason == BERTH_REASON_PERMISSION) {
+        berthi_error_clear(error);
+        return BERTH_OK;
+    }
     if (status != BERTH_OK)
         return status;
     if (names.has_parts)

@@ -2,6 +2,7 @@
 /* From what a person types to the right file, in every layout. */
 #define _XOPEN_SOURCE 700
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -213,40 +214,84 @@ test_folder_as_file(void)
     opened_refuse(folder, NULL, BERTH_REASON_NOT_REGULAR, "a directory");
 }
 
-/* In a child that is nobody, when this process may read everything. */
+static void
+ignore_finding(void *user, const berth_finding *finding)
+{
+    (void)user;
+    (void)finding;
+}
+
+/*
+ * How nobody fares with it, in a child, as this process may read everything: the
+ * reason, or 0, and the file that the error is about. -1: nobody cannot be had.
+ */
+static int
+open_as_nobody(const char *path, const char *expected_file)
+{
+    const pid_t child = fork();
+    int state;
+
+    if (child == 0) {
+        berth_context *context = NULL;
+        berth_open_options options = defaults();
+        berth_checkpoint *checkpoint = NULL;
+        berth_error error;
+
+        options.finding = ignore_finding;
+        if (geteuid() == 0 && setuid(65534) != 0)
+            _exit(77);
+        if (berth_context_create(NULL, &context, NULL) != BERTH_OK)
+            _exit(78);
+        (void)berth_checkpoint_open(context, path, &options, &checkpoint, &error);
+        _exit(strcmp(error.file, expected_file) == 0 ? (int)error.reason : 79);
+    }
+    if (!CHECK(waitpid(child, &state, 0) == child && WIFEXITED(state)))
+        return 0;
+    return WEXITSTATUS(state) == 77 ? -1 : WEXITSTATUS(state);
+}
+
 static void
 test_unreadable(void)
 {
     const char *folder = fixture_folder();
     const char *locked = in(folder, "model.safetensors");
-    pid_t child;
-    int state;
+    int reason;
 
     put(folder, "model.safetensors", 1);
     T_REQUIRE(chmod(locked, 0) == 0 && chmod(folder, 0755) == 0);
     T_REQUIRE(chmod(fixture_format("%s/..", folder), 0755) == 0);
-    child = fork();
-    if (child == 0) {
-        berth_context *context = NULL;
-        berth_checkpoint *checkpoint = NULL;
-        berth_error error;
-
-        if (geteuid() == 0 && setuid(65534) != 0)
-            _exit(77);
-        if (berth_context_create(NULL, &context, NULL) != BERTH_OK)
-            _exit(2);
-        if (berth_checkpoint_open(context, folder, NULL, &checkpoint, &error)
-            != BERTH_ENOENT)
-            _exit(3);
-        _exit(error.reason == BERTH_REASON_PERMISSION
-                      && strcmp(error.file, locked) == 0
-                  ? 0
-                  : 4);
-    }
-    T_REQUIRE(waitpid(child, &state, 0) == child && WIFEXITED(state));
-    if (WEXITSTATUS(state) == 77)
+    reason = open_as_nobody(folder, locked);
+    if (reason < 0)
         T_SKIP("cannot become another user");
-    CHECK_EQ(WEXITSTATUS(state), 0);
+    CHECK_EQ(reason, BERTH_REASON_PERMISSION);
+}
+
+/* One may enter it, and read what one knows the name of. */
+static void
+test_folder_that_cannot_be_listed(void)
+{
+    const char *folder = fixture_folder();
+    const char *inner = in(folder, "inner");
+    const char *path = in(inner, "model.safetensors");
+    int reason;
+
+    put(inner, "model.safetensors", 1);
+    T_REQUIRE(chmod(inner, 0711) == 0 && chmod(folder, 0755) == 0);
+    T_REQUIRE(chmod(fixture_format("%s/..", folder), 0755) == 0);
+    reason = open_as_nobody(path, "");
+    if (reason < 0)
+        T_SKIP("cannot become another user");
+    CHECK_EQ(reason, 0);
+    CHECK_EQ(open_as_nobody(inner, ""), 0);
+    T_REQUIRE(rename(path, in(inner, "x.safetensors")) == 0);
+    CHECK_EQ(open_as_nobody(inner, inner), BERTH_REASON_PERMISSION);
+    T_REQUIRE(rename(in(inner, "x.safetensors"), path) == 0);
+    fixture_text(in(folder, "x.safetensors.index.json"),
+                 "{\"weight_map\": {\"model.safetensors.0\": \"inner/model.safetensors\"}}");
+    CHECK_EQ(open_as_nobody(folder, ""), 0);
+    T_REQUIRE(chmod(inner, 0) == 0);
+    CHECK_EQ(open_as_nobody(path, path), BERTH_REASON_PERMISSION);
+    CHECK_EQ(open_as_nobody(inner, inner), BERTH_REASON_PERMISSION);
 }
 
 /* ---------------------------------------------------------- which file it is */
@@ -728,6 +773,7 @@ main(int argc, char **argv)
     T_RUN(test_no_file);
     T_RUN(test_folder_as_file);
     T_RUN(test_unreadable);
+    T_RUN(test_folder_that_cannot_be_listed);
     T_RUN(test_both_forms);
     T_RUN(test_named_by_config);
     T_RUN(test_named_by_config_badly);

@@ -37,12 +37,6 @@ open_with(int folder, const char *path, int flags, mode_t mode)
 }
 
 int
-berthi_sys_open_read(int folder, const char *path)
-{
-    return open_with(folder, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
-}
-
-int
 berthi_sys_open_folder(int folder, const char *path)
 {
     return open_with(folder, path, O_RDONLY | O_DIRECTORY, 0);
@@ -79,6 +73,39 @@ berthi_sys_reopen_read(int fd)
     return reopen(fd, 0);
 }
 
+/*
+ * EAGAIN of a regular file: a lease on it, as file servers take, is being given
+ * back. `held` (O_PATH) is that file: a FIFO of its name by now is not waited for.
+ */
+static int
+open_behind_lease(int held)
+{
+    struct stat state;
+    int failure;
+    int fd = -1;
+
+    if (held < 0)
+        return -1;
+    if (fstat(held, &state) == 0 && S_ISREG(state.st_mode))
+        fd = reopen(held, 0);
+    else
+        errno = EAGAIN;
+    failure = errno;
+    close(held);
+    errno = failure;
+    return fd;
+}
+
+int
+berthi_sys_open_read(int folder, const char *path)
+{
+    const int fd = open_with(folder, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+
+    return fd >= 0 || errno != EAGAIN
+               ? fd
+               : open_behind_lease(open_with(folder, path, O_PATH, 0));
+}
+
 /* Whether the file lies below the folder: both are open, so nothing can be exchanged. */
 static bool
 is_beneath(int fd, int folder)
@@ -106,26 +133,38 @@ open_and_judge(int folder, const char *path)
     return -1;
 }
 
-int
-berthi_sys_open_beneath(int folder, const char *path)
+/* As open_with(), but EXDEV where a link leads out of the folder. */
+static int
+open_resolved(int folder, const char *path, int flags)
 {
     struct open_how how;
     int tries = 0;
     long fd;
 
-    if (berthi_sys_is_faulty(EIO))
-        return -1;
     memset(&how, 0, sizeof how);
-    how.flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+    how.flags = (__u64)(flags | O_CLOEXEC);
     how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
     /* EAGAIN: somebody renames on the way; not for ever, or he decides when this ends. */
     do
         fd = syscall(SYS_openat2, folder, path, &how, sizeof how);
     while (fd < 0 && (errno == EINTR || errno == EAGAIN) && ++tries < 64);
+    return (int)fd;
+}
+
+int
+berthi_sys_open_beneath(int folder, const char *path)
+{
+    int fd;
+
+    if (berthi_sys_is_faulty(EIO))
+        return -1;
+    fd = open_resolved(folder, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
     /* Linux before 5.6, emulators; EPERM: containers that do not know it. */
     if (fd < 0 && (errno == ENOSYS || errno == EPERM))
         return open_and_judge(folder, path);
-    return (int)fd;
+    if (fd < 0 && errno == EAGAIN)
+        return open_behind_lease(open_resolved(folder, path, O_PATH));
+    return fd;
 }
 
 int

@@ -6,6 +6,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "kernels/base.h"
@@ -217,6 +219,62 @@ test_open_beneath(void)
     CHECK_EQ(berthi_sys_open_beneath(model, "absent"), -1);
     CHECK_EQ(errno, ENOENT);
     berthi_sys_close(model);
+    berthi_sys_close(at);
+}
+
+/* A process that holds the file for itself, and lets go of it a moment after it is asked to. */
+static pid_t
+start_lease(const char *path)
+{
+    sigset_t asked;
+    int ready[2];
+    char has_lease = 0;
+    pid_t child;
+
+    sigemptyset(&asked);
+    sigaddset(&asked, SIGIO);
+    if (!CHECK_EQ(pipe(ready), 0))
+        return -1;
+    child = fork();
+    if (child == 0) {
+        const int fd = open(path, O_RDWR);
+
+        sigprocmask(SIG_BLOCK, &asked, NULL);
+        has_lease = fcntl(fd, F_SETLEASE, F_WRLCK) == 0;
+        if (write(ready[1], &has_lease, 1) != 1 || !has_lease)
+            _exit(1);
+        sigtimedwait(&asked, NULL, &(struct timespec){ .tv_sec = 20 });
+        usleep(50000);
+        _exit(fcntl(fd, F_SETLEASE, F_UNLCK));
+    }
+    CHECK_EQ(read(ready[0], &has_lease, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+    if (has_lease)
+        return child;
+    waitpid(child, NULL, 0);
+    return -1;
+}
+
+/* Samba and the kernel's NFS server take leases on what their clients have open. */
+static void
+test_open_waits_for_a_lease(void)
+{
+    const char *const folder = fixture_folder();
+    const int at = berthi_sys_open_folder(CWD, folder);
+
+    fixture_text(fixture_format("%s/f", folder), "text");
+    for (int is_beneath = 0; is_beneath <= 1; is_beneath++) {
+        const pid_t holder = start_lease(fixture_format("%s/f", folder));
+        int fd;
+
+        if (holder < 0)
+            T_SKIP("no leases here");
+        fd = is_beneath ? berthi_sys_open_beneath(at, "f") : berthi_sys_open_read(at, "f");
+        CHECK_GE(fd, 0);
+        CHECK_EQ(berthi_sys_close(fd), 0);
+        CHECK_EQ(waitpid(holder, NULL, 0), holder);
+    }
     berthi_sys_close(at);
 }
 
@@ -1273,6 +1331,7 @@ main(int argc, char **argv)
     T_RUN(test_open_read);
     T_RUN(test_open_does_not_hang);
     T_RUN(test_open_beneath);
+    T_RUN(test_open_waits_for_a_lease);
     T_RUN(test_create);
     T_RUN(test_reopen);
     T_RUN(test_interruptions);

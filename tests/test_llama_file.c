@@ -179,6 +179,29 @@ test_keeps_what_is_there(void)
     free(bytes);
 }
 
+/* The temporary name is taken: what lies there is not written to, and stays. */
+static void
+test_temporary_name_is_taken(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/logits", folder);
+    const char *const victim = fixture_format("%s/victim", folder);
+    const uint32_t id = 1;
+    const float logit = 1;
+    uint8_t *bytes;
+    size_t length;
+
+    fixture_write(victim, "kept", 4);
+    CHECK_EQ(symlink("victim", fixture_format("%s.berth-%ld.tmp", path, (long)getpid())), 0);
+    CHECK_EQ(symlink("victim", fixture_format("%s.berth-%ld-1.tmp", path, (long)getpid())), 0);
+    CHECK_EQ(llama_logits_write(path, false, &id, 1, &logit, 1, NULL), BERTH_OK);
+    CHECK_GE(fixture_size(path), 100);
+    bytes = fixture_read(victim, &length);
+    CHECK_EQ(length, 4);
+    CHECK_MEM(bytes, "kept", 4);
+    free(bytes);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -189,5 +212,6 @@ main(int argc, char **argv)
     T_RUN(test_writes_logits);
     T_RUN(test_cannot_write);
     T_RUN(test_keeps_what_is_there);
+    T_RUN(test_temporary_name_is_taken);
     T_MAIN_END;
 }

@@ -14,6 +14,7 @@
 #include "tools/llama_error.h"
 #include "tools/llama_file.h"
 
+#define MAX_ATTEMPTS 100u
 #define HEADER_CAPACITY 512
 #define READ_BYTES 65536u
 
@@ -180,34 +181,38 @@ llama_logits_check(const char *path, bool may_overwrite, berth_error *error)
     return !may_overwrite && is_taken(path) ? llama_fail_file(error, path, EEXIST) : BERTH_OK;
 }
 
-/* Into `name`, which is made anew or is no regular file. Returns 0, or errno. */
+/* Into a file that is open, and closed by this. Returns 0, or errno. */
 static int
-write_whole(const char *name, const uint32_t *ids, uint32_t count, const float *logits,
+write_whole(FILE *file, const uint32_t *ids, uint32_t count, const float *logits,
             uint32_t vocab)
 {
-    FILE *const file = fopen(name, "wb");
-    bool is_good;
-    int why;
+    const bool is_good = can_write(file, ids, count, logits, vocab);
+    int why = is_good ? 0 : errno;
 
-    if (file == NULL)
-        return errno;
-    is_good = can_write(file, ids, count, logits, vocab);
-    why = is_good ? 0 : errno;
     if (fclose(file) != 0 && is_good)
         why = errno;
     return why;
 }
 
-/* `path` with the process behind it, beside it; NULL when memory is out. */
-static char *
-temporary_name(const char *path)
+/*
+ * A new file, which `name` gets the name of: `path` with the process behind it, and a
+ * number where that is taken. NULL: errno says why.
+ */
+static FILE *
+open_temporary(const char *path, char *name, size_t capacity)
 {
-    const size_t capacity = strlen(path) + 48;
-    char *const name = malloc(capacity);
+    FILE *file = NULL;
 
-    if (name != NULL)
-        snprintf(name, capacity, "%s.berth-%ld.tmp", path, (long)getpid());
-    return name;
+    errno = EEXIST;
+    for (unsigned attempt = 0; file == NULL && errno == EEXIST && attempt < MAX_ATTEMPTS;
+         attempt++) {
+        if (attempt == 0)
+            snprintf(name, capacity, "%s.berth-%ld.tmp", path, (long)getpid());
+        else
+            snprintf(name, capacity, "%s.berth-%ld-%u.tmp", path, (long)getpid(), attempt);
+        file = fopen(name, "wbx");
+    }
+    return file;
 }
 
 berth_status
@@ -216,17 +221,22 @@ llama_logits_write(const char *path, bool may_overwrite, const uint32_t *ids, ui
 {
     /* A device or a pipe has nothing to complete. */
     const bool is_in_place = !is_taken(path) && access(path, F_OK) == 0;
-    char *const name = is_in_place ? NULL : temporary_name(path);
+    const size_t capacity = strlen(path) + 64;
+    char *const name = malloc(capacity);
+    bool is_begun;
+    FILE *file;
     int why;
 
-    if (!is_in_place && name == NULL)
+    if (name == NULL)
         return llama_fail_file(error, path, ENOMEM);
-    why = write_whole(is_in_place ? path : name, ids, count, logits, vocab);
+    file = is_in_place ? fopen(path, "wb") : open_temporary(path, name, capacity);
+    is_begun = file != NULL;
+    why = is_begun ? write_whole(file, ids, count, logits, vocab) : errno;
     if (why == 0 && !is_in_place && !may_overwrite && is_taken(path))
         why = EEXIST; /* it has come meanwhile */
     if (why == 0 && !is_in_place && rename(name, path) != 0)
         why = errno;
-    if (why != 0 && !is_in_place)
+    if (why != 0 && !is_in_place && is_begun)
         remove(name);
     free(name);
     return why == 0 ? BERTH_OK : llama_fail_file(error, path, why);

@@ -2,6 +2,7 @@
 /* cmd_verify.c - `berth verify`: is the checkpoint whole, and unharmed? */
 #define _POSIX_C_SOURCE 200809L
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -151,6 +152,13 @@ own_manifest(const berth_checkpoint_summary *m, char path[MODEL_PATH_CAPACITY])
         path[0] = '\0';
 }
 
+/* One that is there and cannot be opened says so when it is. */
+static bool
+is_there(const char *path)
+{
+    return path[0] != '\0' && (access(path, F_OK) == 0 || errno == ELOOP || errno == EACCES);
+}
+
 /* Which manifest, and what to do with it. `path` is where its name may be kept. */
 static berth_status
 choose_manifest(const session *s, const berth_checkpoint *checkpoint,
@@ -178,7 +186,7 @@ choose_manifest(const session *s, const berth_checkpoint *checkpoint,
         return cli_usage_error(s->call->command, "the hub cache is never written: say where, "
                                                  "--write-manifest=FILE");
     own_manifest(&m, path);
-    if (!is_writing && (path[0] == '\0' || access(path, F_OK) != 0))
+    if (!is_writing && !is_there(path))
         options->manifest_mode = BERTH_MANIFEST_NONE;
     else
         options->manifest = path;

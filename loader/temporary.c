@@ -237,7 +237,8 @@ remove_if_dead(void *user, const char *name)
     fd = berthi_sys_open_read(s->folder, name);
     if (fd < 0)
         return 0;
-    if (berthi_sys_lock(fd) == 0)
+    /* Its owner would have an exclusive one. NFS gives readers no other than this. */
+    if (berthi_sys_lock_shared(fd) == 0)
         berthi_sys_unlink(s->folder, name);
     berthi_sys_close(fd);
     return 0;

@@ -46,6 +46,7 @@ static struct {
     int lock_error;          /* with this                                     */
     const char *lock_unlink; /* a folder to be emptied before the next flock  */
     const char *lock_relink; /* whose one file is a link behind the next one  */
+    bool has_server_locks;   /* as NFS: an exclusive one is for who may write */
     bool lock_frees_0;       /* the next flock closes the standard input      */
     bool random_frees_0;     /* so does the next random number                */
     int rename_error;        /* of renameat2                                  */
@@ -176,6 +177,15 @@ replace_by_link(const char *folder)
     fixture_link("moved", fixture_format("%s/%s", folder, name));
 }
 
+static bool
+is_file_to_read(int fd)
+{
+    struct stat state;
+
+    return fstat(fd, &state) == 0 && S_ISREG(state.st_mode)
+           && (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY;
+}
+
 int
 flock(int fd, int operation)
 {
@@ -191,6 +201,10 @@ flock(int fd, int operation)
     if (world.lock_failures > 0) {
         world.lock_failures--;
         errno = world.lock_error;
+        return -1;
+    }
+    if (world.has_server_locks && (operation & LOCK_EX) != 0 && is_file_to_read(fd)) {
+        errno = EBADF;
         return -1;
     }
     return (int)syscall(SYS_flock, fd, operation);
@@ -869,6 +883,29 @@ test_removes_what_the_dead_left(void)
     CHECK_EQ(access(fixture_format("%s/.out.berth-12-01234567.tmp", folder), F_OK), -1);
 }
 
+/* Where locks are those of a server. */
+static void
+test_removes_what_the_dead_left_on_nfs(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/out", folder);
+    const char *const held = fixture_format("%s/.out.berth-1-aaaaaaaa.tmp", folder);
+    int fd;
+
+    fixture_text(fixture_format("%s/.out.berth-12-01234567.tmp", folder), "x");
+    fixture_text(held, "x");
+    fd = open(held, O_RDWR | O_CLOEXEC);
+    world.has_server_locks = true;
+    CHECK_EQ(flock(fd, LOCK_EX), 0);
+    CHECK_EQ(write_text(context, path, "x", false, NULL), BERTH_OK);
+    CHECK_EQ(access(held, F_OK), 0);
+    CHECK_EQ(count_entries(folder, NULL), 2);
+    close(fd);
+    CHECK_EQ(write_text(context, path, "x", true, NULL), BERTH_OK);
+    world.has_server_locks = false;
+    CHECK_EQ(count_entries(folder, NULL), 1);
+}
+
 /* What cannot be looked at stays, and only that: stat, open and lock of each. */
 static void
 test_removes_the_other_dead(void)
@@ -1102,6 +1139,7 @@ main(int argc, char **argv)
     T_RUN(test_too_large_for_the_process);
     T_RUN(test_full_disk);
     T_RUN(test_removes_what_the_dead_left);
+    T_RUN(test_removes_what_the_dead_left_on_nfs);
     T_RUN(test_removes_the_other_dead);
     T_RUN(test_in_a_folder_that_is_held);
     T_RUN(test_keeps_what_a_journal_lists);

@@ -221,6 +221,8 @@ typedef int32_t berth_status;
     X(LEASED, 131, BERTH_EINVAL, "leased", "release the model's layers first")             \
     X(MOVING, 132, BERTH_EINVAL, "moving", "wait for the end of the job that moves it")    \
     X(EXPORTED, 133, BERTH_EINVAL, "exported", "delete the exported tensors first")         \
+    X(STATES_FILE, 134, BERTH_EFORMAT, "states_file",                                      \
+      "load what such an optimizer has saved, see berth-optimizer(5)")                     \
     X(CANCELLED, 130, BERTH_ECANCELLED, "cancelled", "")
 
 typedef enum berth_reason {

@@ -26,7 +26,7 @@ check_steps(berthi_states_search *l, berth_error *error)
     uint64_t step = 0;
 
     if (text != NULL && !berthi_digits_can_parse(text, length, BERTHI_STATES_STEPS, &step))
-        return berthi_fail(error, BERTH_REASON_COMPANION_MISMATCH, &about,
+        return berthi_fail(error, BERTH_REASON_STATES_FILE, &about,
                            BERTHI_STATES_STEP " of its metadata is no number up to 2^53");
     l->step = berthi_max_u64(l->step, step);
     return BERTH_OK;

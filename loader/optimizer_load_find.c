@@ -44,21 +44,19 @@ name_of(const look *l, uint32_t key)
 }
 
 static berth_status
-fail_named(const look *l, const char *name, berth_reason reason, const char *wrong,
-           berth_error *error)
+fail_named(const look *l, const char *name, const char *wrong, berth_error *error)
 {
     const berthi_about about = { .file = l->search->file->path,
                                 .tensor = l->parameter->name,
                                 .tensor_length = strlen(l->parameter->name) };
 
-    return berthi_fail(error, reason, &about, "%s %s", name, wrong);
+    return berthi_fail(error, BERTH_REASON_STATES_FILE, &about, "%s %s", name, wrong);
 }
 
 static berth_status
-fail(const look *l, uint32_t key, berth_reason reason, const char *wrong,
-     berth_error *error)
+fail(const look *l, uint32_t key, const char *wrong, berth_error *error)
 {
-    return fail_named(l, name_of(l, key), reason, wrong, error);
+    return fail_named(l, name_of(l, key), wrong, error);
 }
 
 /* -------------------------------------------------------------------------- finding */
@@ -163,7 +161,7 @@ check_kind(const look *l, berth_error *error)
             return BERTH_OK;
         found = name;
     }
-    return berthi_fail(error, BERTH_REASON_COMPANION_MISMATCH,
+    return berthi_fail(error, BERTH_REASON_STATES_FILE,
                        &(berthi_about){ .file = file->path,
                                        .tensor = l->parameter->name,
                                        .tensor_length = strlen(l->parameter->name) },
@@ -190,8 +188,7 @@ check_torch(const look *l, berth_error *error)
                             || (second != NULL && strcmp(names[i], second) == 0);
 
         if (!is_own && find(l, "", names[i]) != BERTH_NO_TENSOR)
-            return fail_named(l, names[i], BERTH_REASON_COMPANION_UNKNOWN,
-                              "is there, and belongs to another optimizer", error);
+            return fail_named(l, names[i], "is there, and belongs to another optimizer", error);
     }
     return BERTH_OK;
 }
@@ -214,16 +211,14 @@ check_keys(const look *l, berth_error *error)
         const bool can_miss = key == BERTHI_STATE_KEY_STEP && is_uncounted(l);
 
         if (is_due && !has(l, key) && !can_miss)
-            return fail(l, key, BERTH_REASON_COMPANION_MISSING, "is not in the file",
-                        error);
+            return fail(l, key, "is not in the file", error);
         if (!is_due && has(l, key))
-            return fail(
-                l, key, BERTH_REASON_COMPANION_UNKNOWN,
-                "is there, and belongs to another optimizer or to states of 8 bits",
-                error);
+            return fail(l, key,
+                        "is there, and belongs to another optimizer or to states of 8 bits",
+                        error);
     }
     if (find(l, "", "max_exp_avg_sq") != BERTH_NO_TENSOR)
-        return fail(l, BERTHI_STATE_KEY_STATE2, BERTH_REASON_COMPANION_UNKNOWN,
+        return fail(l, BERTHI_STATE_KEY_STATE2,
                     "is of another optimizer: amsgrad, which has max_exp_avg_sq besides",
                     error);
     status = check_torch(l, error);
@@ -263,12 +258,12 @@ check_state(const look *l, uint32_t table, berth_error *error)
     const bool is_coded = has(l, BERTHI_STATE_KEY_ABSMAX1);
 
     if (!is_state_shape(&t, l->parameter, halves))
-        return fail(l, key, BERTH_REASON_COMPANION_MISMATCH,
+        return fail(l, key,
                     halves == 2 ? "has not twice the parameter's shape"
                                 : "has another shape than the parameter",
                     error);
     if (is_coded ? t.dtype != BERTH_U8 : !berthi_is_number(t.dtype))
-        return fail(l, key, BERTH_REASON_COMPANION_MISMATCH,
+        return fail(l, key,
                     is_coded ? "is not of 8 bits, but has an absmax"
                              : "is no f32, bf16 or f16, and has no absmax",
                     error);
@@ -286,7 +281,7 @@ check_absmax(const look *l, uint32_t table, berth_error *error)
     uint32_t block = 0;
 
     if (t.dtype != BERTH_F32)
-        return fail(l, key, BERTH_REASON_COMPANION_MISMATCH, "is not f32", error);
+        return fail(l, key, "is not f32", error);
     if (t.rank == halves && (halves == 1 || t.shape[0] == 2)) {
         const uint64_t blocks = t.shape[halves - 1];
 
@@ -296,8 +291,7 @@ check_absmax(const look *l, uint32_t table, berth_error *error)
             block = OLD_BLOCK;
     }
     if (block == 0 || (table == 1 && block != l->source->block))
-        return fail(l, key, BERTH_REASON_COMPANION_MISMATCH,
-                    "has another shape than one number for each 256 elements", error);
+        return fail(l, key, "has another shape than one number for each 256 elements", error);
     l->source->block = block;
     return BERTH_OK;
 }
@@ -309,8 +303,7 @@ check_qmap(const look *l, uint32_t table, berth_error *error)
     const berth_tensor t = tensor_of(l, key);
 
     if (t.dtype != BERTH_F32 || t.rank != 1 || t.shape[0] != MAP)
-        return fail(l, key, BERTH_REASON_COMPANION_MISMATCH, "is not 256 numbers of f32",
-                    error);
+        return fail(l, key, "is not 256 numbers of f32", error);
     return BERTH_OK;
 }
 
@@ -330,8 +323,7 @@ read_qmap(const look *l, uint32_t table, berth_error *error)
         return status;
     for (uint32_t i = 0; i < MAP; i++)
         if (!(fabsf(berthi_core_float(map[i])) <= 1))
-            return fail(l, key, BERTH_REASON_COMPANION_MISMATCH,
-                        "has a number that is not in [-1, 1]", error);
+            return fail(l, key, "has a number that is not in [-1, 1]", error);
     l->source->maps[table] = mine;
     if (memcmp(map, mine, sizeof map) == 0)
         return BERTH_OK;
@@ -371,8 +363,7 @@ check_master(const look *l, berth_error *error)
         return BERTH_OK;
     t = tensor_of(l, BERTHI_STATE_KEY_MASTER);
     if (t.dtype != BERTH_F32 || !is_state_shape(&t, l->parameter, 1))
-        return fail(l, BERTHI_STATE_KEY_MASTER, BERTH_REASON_COMPANION_MISMATCH,
-                    "is not f32 in the parameter's shape", error);
+        return fail(l, BERTHI_STATE_KEY_MASTER, "is not f32 in the parameter's shape", error);
     return BERTH_OK;
 }
 
@@ -416,8 +407,7 @@ check_step(const look *l, berth_error *error)
     t = tensor_of(l, key);
     if ((t.dtype != BERTH_I64 && t.dtype != BERTH_I32 && t.dtype != BERTH_F32)
         || t.elements != 1 || t.rank > 1)
-        return fail(l, key, BERTH_REASON_COMPANION_MISMATCH,
-                    "is not one number of int64, int32 or f32", error);
+        return fail(l, key, "is not one number of int64, int32 or f32", error);
     return BERTH_OK;
 }
 
@@ -435,9 +425,7 @@ read_count(const look *l, berth_error *error)
     if (status != BERTH_OK)
         return status;
     wrong = count_updates(t.dtype, stored, &l->source->step);
-    return wrong == NULL
-               ? BERTH_OK
-               : fail(l, key, BERTH_REASON_COMPANION_MISMATCH, wrong, error);
+    return wrong == NULL ? BERTH_OK : fail(l, key, wrong, error);
 }
 
 /* What is not counted has been begun: its momentum is there. */

@@ -85,7 +85,7 @@ verify_tensor(const berth_checkpoint *file, uint64_t number, const char *digits,
         at += size;
     }
     if (!berthi_hex32_can_parse(digits, &promised))
-        return berthi_fail(error, BERTH_REASON_COMPANION_MISMATCH, &about,
+        return berthi_fail(error, BERTH_REASON_STATES_FILE, &about,
                            "its digest in the metadata is no crc32");
     if (promised != crc)
         return berthi_fail(error, BERTH_REASON_DIGEST, &about,
@@ -108,7 +108,7 @@ verify_shard(const berth_checkpoint *file, uint32_t number, uint8_t *buffer,
     if (digits == NULL)
         return BERTH_OK;
     if (length != shard->entry_count * BERTHI_HEX32_DIGITS)
-        return berthi_fail(error, BERTH_REASON_COMPANION_MISMATCH, &about,
+        return berthi_fail(error, BERTH_REASON_STATES_FILE, &about,
                            "the digests of its metadata are those of other tensors");
     for (uint64_t i = 0; i < shard->entry_count && status == BERTH_OK; i++)
         status = verify_tensor(file, shard->first_entry + i, digits + i * BERTHI_HEX32_DIGITS,

@@ -203,6 +203,8 @@ static const struct {
       "wait for the end of the job that moves it" },
     { 133, -2, "exported",
       "delete the exported tensors first" },
+    { 134, -4, "states_file",
+      "load what such an optimizer has saved, see berth-optimizer(5)" },
     { 130, -130, "cancelled",
       "" },
 };

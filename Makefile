@@ -83,6 +83,7 @@ COVERAGE ?= 0
 FUZZER ?= 0
 
 comma := ,
+empty :=
 Q := $(if $(filter 1,$(V)),,@)
 # make -s says nothing but what the programs say.
 SILENT := $(findstring s,$(filter-out --%,$(firstword $(MAKEFLAGS))))
@@ -185,7 +186,6 @@ $(error CUDA=1, but no $(NVCC) with libcudart_static.a was found: install the CU
 endif
 endif
 ifneq ($(and $(NVCC_FOUND),$(CUDART),$(CUDA_SOURCES)),)
-empty :=
 CUDA_FLAGS := -DBERTH_HAVE_CUDA -isystem $(CUDA_HOME)/include \
     -DBERTH_CUDA_ARCHITECTURES=$(subst $(empty) $(empty),$(comma),$(strip $(ARCHITECTURES))) \
     -DBERTH_CUDA_PTX=$(subst $(empty) $(empty),$(comma),$(PTX_ARCHITECTURES)) \
@@ -499,6 +499,8 @@ where:
 
 # ---- installing --------------------------------------------------------------------------------
 
+# Blanks in DESTDIR belong to it: `uninstall` removes what lies below, and nothing else.
+stage = $(subst $(empty) ,\ ,$(DESTDIR))
 # The package files are filled in for the place they are installed to.
 fill = sed -e 's|@PREFIX@|$(PREFIX)|g; s|@LIBDIR@|$(LIBDIR)|g; s|@INCLUDEDIR@|$(INCLUDEDIR)|g' \
     -e 's|@VERSION@|$(VERSION)|g; s|@SONAME@|$(SONAME)|g' \
@@ -506,32 +508,32 @@ fill = sed -e 's|@PREFIX@|$(PREFIX)|g; s|@LIBDIR@|$(LIBDIR)|g; s|@INCLUDEDIR@|$(
     -e "s|@INCLUDE_FROM_LIB@|$$(realpath -ms --relative-to='$(LIBDIR)' '$(INCLUDEDIR)')|g"
 
 install: all
-	$(Q)install -d $(addprefix $(DESTDIR),$(BINDIR) $(INCLUDEDIR) $(LIBDIR)/pkgconfig $(CMAKEDIR) \
+	$(Q)install -d $(addprefix $(stage),$(BINDIR) $(INCLUDEDIR) $(LIBDIR)/pkgconfig $(CMAKEDIR) \
 	    $(addprefix $(MANDIR)/man,1 3 5) $(dir $(COMPLETIONS)))
-	$(Q)install -m 644 loader/berth.h $(DESTDIR)$(INCLUDEDIR)/berth.h
-	$(Q)install -m 644 $(B)/libberth.a $(DESTDIR)$(LIBDIR)/libberth.a
-	$(Q)install -m 755 $(B)/libberth.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libberth.so.$(VERSION)
-	$(Q)ln -sf libberth.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
-	$(Q)ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libberth.so
-	$(Q)install -m 755 $(B)/berth $(B)/berth-llama $(DESTDIR)$(BINDIR)/
-	$(Q)$(fill) loader/berth.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/berth.pc
+	$(Q)install -m 644 loader/berth.h $(stage)$(INCLUDEDIR)/berth.h
+	$(Q)install -m 644 $(B)/libberth.a $(stage)$(LIBDIR)/libberth.a
+	$(Q)install -m 755 $(B)/libberth.so.$(VERSION) $(stage)$(LIBDIR)/libberth.so.$(VERSION)
+	$(Q)ln -sf libberth.so.$(VERSION) $(stage)$(LIBDIR)/$(SONAME)
+	$(Q)ln -sf $(SONAME) $(stage)$(LIBDIR)/libberth.so
+	$(Q)install -m 755 $(B)/berth $(B)/berth-llama $(stage)$(BINDIR)/
+	$(Q)$(fill) loader/berth.pc.in >$(stage)$(LIBDIR)/pkgconfig/berth.pc
 	$(Q)for f in berth-config berth-config-version; do \
-	    $(fill) loader/$$f.cmake.in >$(DESTDIR)$(CMAKEDIR)/$$f.cmake; done
+	    $(fill) loader/$$f.cmake.in >$(stage)$(CMAKEDIR)/$$f.cmake; done
 	$(Q)for n in 1 3 5; do for page in $(B)/man/*.$$n; do \
-	    [ ! -e $$page ] || install -m 644 $$page $(DESTDIR)$(MANDIR)/man$$n/; done; done
+	    [ ! -e $$page ] || install -m 644 $$page $(stage)$(MANDIR)/man$$n/; done; done
 	$(Q)for file in $(COMPLETIONS); do [ ! -e $(B)/completions/$${file##*/} ] || \
-	    install -m 644 $(B)/completions/$${file##*/} $(DESTDIR)$$file; done
+	    install -m 644 $(B)/completions/$${file##*/} $(stage)$$file; done
 	@$(if $(SILENT),,echo 'installed berth $(VERSION) below $(DESTDIR)$(PREFIX)')
 
 endif # nothing is missing
 
 uninstall:
-	$(Q)rm -f $(addprefix $(DESTDIR),$(BINDIR)/berth $(BINDIR)/berth-llama \
+	$(Q)rm -f $(addprefix $(stage),$(BINDIR)/berth $(BINDIR)/berth-llama \
 	    $(INCLUDEDIR)/berth.h $(LIBDIR)/libberth.a \
 	    $(LIBDIR)/libberth.so $(LIBDIR)/libberth.so.* $(LIBDIR)/pkgconfig/berth.pc \
 	    $(MANDIR)/man1/berth.1 $(MANDIR)/man1/berth-*.1 $(MANDIR)/man3/berth.3 \
 	    $(MANDIR)/man5/berth-*.5 $(COMPLETIONS))
-	$(Q)rm -rf $(DESTDIR)$(CMAKEDIR)
+	$(Q)rm -rf $(stage)$(CMAKEDIR)
 deps:
 	$(Q)CC='$(CC)' URING=$(URING) LIBDEFLATE=$(LIBDEFLATE) sh tests/deps.sh install
 # The same commit gives the same bytes: git takes the time of every file from it.

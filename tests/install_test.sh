@@ -102,6 +102,17 @@ is_empty()
         { find "$dest" ! -type d && return 1; }
 }
 
+# A folder whose name has blanks; one that only begins as it does is another.
+takes_blanks()
+{
+    mkdir "$scratch/dest" && : >"$scratch/dest/kept" &&
+        make install DESTDIR="$scratch/dest and more" PREFIX=$prefix &&
+        [ -x "$scratch/dest and more$prefix/bin/berth" ] &&
+        make uninstall DESTDIR="$scratch/dest and more" PREFIX=$prefix &&
+        [ -z "$(find "$scratch/dest and more" ! -type d)" ] && rm "$scratch/dest/kept"
+}
+
+check "a folder with blanks" takes_blanks
 check "make install" make install DESTDIR="$dest" PREFIX=$prefix || end
 check "all files are there" has_all_files
 check "the installed files do not name the staging folder" names_no_scratch

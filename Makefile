@@ -501,6 +501,9 @@ where:
 
 # Blanks in DESTDIR belong to it: `uninstall` removes what lies below, and nothing else.
 stage = $(subst $(empty) ,\ ,$(DESTDIR))
+# The rest of a path has none: no user of berth.pc could have it.
+refuse_blanks = $(foreach name,PREFIX BINDIR LIBDIR INCLUDEDIR DATADIR MANDIR,\
+    $(if $(word 2,$($(name))),$(error $(name) has a blank in it: "$($(name))")))
 # The package files are filled in for the place they are installed to.
 fill = sed -e 's|@PREFIX@|$(PREFIX)|g; s|@LIBDIR@|$(LIBDIR)|g; s|@INCLUDEDIR@|$(INCLUDEDIR)|g' \
     -e 's|@VERSION@|$(VERSION)|g; s|@SONAME@|$(SONAME)|g' \
@@ -508,6 +511,7 @@ fill = sed -e 's|@PREFIX@|$(PREFIX)|g; s|@LIBDIR@|$(LIBDIR)|g; s|@INCLUDEDIR@|$(
     -e "s|@INCLUDE_FROM_LIB@|$$(realpath -ms --relative-to='$(LIBDIR)' '$(INCLUDEDIR)')|g"
 
 install: all
+	$(refuse_blanks)
 	$(Q)install -d $(addprefix $(stage),$(BINDIR) $(INCLUDEDIR) $(LIBDIR)/pkgconfig $(CMAKEDIR) \
 	    $(addprefix $(MANDIR)/man,1 3 5) $(dir $(COMPLETIONS)))
 	$(Q)install -m 644 loader/berth.h $(stage)$(INCLUDEDIR)/berth.h
@@ -528,6 +532,7 @@ install: all
 endif # nothing is missing
 
 uninstall:
+	$(refuse_blanks)
 	$(Q)rm -f $(addprefix $(stage),$(BINDIR)/berth $(BINDIR)/berth-llama \
 	    $(INCLUDEDIR)/berth.h $(LIBDIR)/libberth.a \
 	    $(LIBDIR)/libberth.so $(LIBDIR)/libberth.so.* $(LIBDIR)/pkgconfig/berth.pc \

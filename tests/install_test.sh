@@ -112,7 +112,16 @@ takes_blanks()
         [ -z "$(find "$scratch/dest and more" ! -type d)" ] && rm "$scratch/dest/kept"
 }
 
+# In a prefix there can be none: nothing is made, and nothing removed.
+refuses_blanks()
+{
+    : >"$scratch/kept" && ! make install PREFIX="$scratch/kept and more" &&
+        ! make uninstall PREFIX="$scratch/kept and more" && rm "$scratch/kept" &&
+        [ ! -e "$scratch/kept and more" ]
+}
+
 check "a folder with blanks" takes_blanks
+check "a prefix with blanks" refuses_blanks
 check "make install" make install DESTDIR="$dest" PREFIX=$prefix || end
 check "all files are there" has_all_files
 check "the installed files do not name the staging folder" names_no_scratch

@@ -19,7 +19,7 @@
 
 #define BERTHI_SYS_AT_CWD (-100) /* the kernel's AT_FDCWD */
 
-/* O_RDONLY, never blocks on a FIFO, never becomes the controlling terminal. */
+/* O_RDONLY, never blocks on a FIFO, but for a lease; never becomes the controlling terminal. */
 int berthi_sys_open_read(int folder, const char *path);
 /* A folder, for the `at` calls. */
 int berthi_sys_open_folder(int folder, const char *path);

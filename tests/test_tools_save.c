@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -55,6 +56,40 @@ test_appears(void)
     CHECK_EQ(save_end(&v, BERTH_OK), BERTH_OK);
     check_text(path, "one");
     CHECK_EQ(count_files(folder), 1);
+}
+
+static uint32_t
+mode_of(const char *path)
+{
+    struct stat state;
+
+    return stat(path, &state) == 0 ? (uint32_t)state.st_mode & 0777 : 0;
+}
+
+/* Who may not read what is replaced may not read the new one, either, also while it is made. */
+static void
+test_mode_stays(void)
+{
+    static const mode_t modes[] = { 0600, 0640, 0444, 0666 };
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/plan.json", folder);
+    const mode_t mask = umask(022);
+    save v;
+
+    CHECK_EQ(save_begin(&v, &command, path, true), BERTH_OK);
+    CHECK_EQ(save_end(&v, BERTH_OK), BERTH_OK);
+    CHECK_EQ(mode_of(path), 0644);
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+        CHECK_EQ(chmod(path, modes[i]), 0);
+        CHECK_EQ(save_begin(&v, &command, path, true), BERTH_OK);
+        CHECK_EQ(mode_of(v.temporary), modes[i]);
+        output_text(&v.out, "new");
+        CHECK_EQ(save_end(&v, BERTH_OK), BERTH_OK);
+        check_text(path, "new");
+        CHECK_EQ(mode_of(path), modes[i]);
+    }
+    CHECK_EQ(count_files(folder), 1);
+    umask(mask);
 }
 
 /* Not even where what is there may be replaced; what only begins like weights is none. */
@@ -337,6 +372,7 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_appears);
     T_RUN(test_keeps);
+    T_RUN(test_mode_stays);
     T_RUN(test_weights);
     T_RUN(test_meets_another);
     T_RUN(test_temporary_name_is_taken);

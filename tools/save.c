@@ -87,9 +87,35 @@ temporary_name(const char *path, unsigned attempt)
     return name;
 }
 
-/* What is there already is not touched: a process of another container may have our number. */
+/*
+ * The mode of what it will replace, and the owner and group, or the group alone, where they can be
+ * given: who may not read that one may not read this one. Returns 0, or errno.
+ */
+static int
+take_over(int fd, const struct stat *replaced)
+{
+    const mode_t mode = replaced->st_mode & 0777;
+    /* Owner first: changing it clears bits of the mode. */
+    bool is_given = fchown(fd, replaced->st_uid, replaced->st_gid) == 0;
+    struct stat present;
+    int system_error;
+
+    if (!is_given)
+        is_given = fchown(fd, (uid_t)-1, replaced->st_gid) == 0;
+    (void)is_given;
+    if (fchmod(fd, mode) == 0)
+        return 0;
+    system_error = errno;
+    /* File systems with one mode for all files refuse to set even that one. */
+    return fstat(fd, &present) == 0 && (present.st_mode & 0777) == mode ? 0 : system_error;
+}
+
+/*
+ * What is there already is not touched: a process of another container may have our number.
+ * `replaced`: what is there under the file's own name, or NULL.
+ */
 static berth_status
-begin_temporary(save *v)
+begin_temporary(save *v, const struct stat *replaced)
 {
     int system_error = EEXIST;
 
@@ -100,12 +126,17 @@ begin_temporary(save *v)
         if (v->temporary == NULL)
             return cli_failure(v->command, BERTH_ENOMEM, "out of memory");
         interrupt_remove(v->temporary);
-        fd = open(v->temporary, O_WRONLY | O_CLOEXEC | O_CREAT | O_EXCL, 0666);
-        if (fd >= 0) {
+        fd = open(v->temporary, O_WRONLY | O_CLOEXEC | O_CREAT | O_EXCL,
+                  replaced != NULL ? 0600 : 0666);
+        system_error = fd < 0 ? errno : replaced != NULL ? take_over(fd, replaced) : 0;
+        if (system_error == 0) {
             output_init(&v->out, fd);
             return BERTH_OK;
         }
-        system_error = errno;
+        if (fd >= 0) {
+            unlink(v->temporary);
+            close(fd);
+        }
         forget_temporary(v);
     }
     return fail(v, system_error);
@@ -190,7 +221,7 @@ save_begin(save *v, const cli_command *command, const char *path, bool may_overw
         return BERTH_EINVAL;
     if (!may_overwrite && is_there)
         return fail_exists(v);
-    return begin_temporary(v);
+    return begin_temporary(v, is_there ? &found : NULL);
 }
 
 /* Returns 0, or errno. Without hard links there is a moment in between. */

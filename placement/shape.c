@@ -336,6 +336,11 @@ read_model(berthi_shape_reading *r)
             = need(r, encoder_keys, BERTHI_SHAPE_LAYERS, 0);
     shape->vocabulary
         = need(r, vocabulary_keys, UINT32_MAX, family->vocabulary);
+    /* OPT has its words narrower in one of its models, and ends without a norm there. */
+    shape->embedding = berthi_shape_member(r, "word_embed_proj_dim", 1,
+                                           BERTHI_SHAPE_WIDTH / 16, shape->hidden);
+    shape->has_final_norm = berthi_shape_flag(r, "do_layer_norm_before", true)
+                            && !berthi_shape_flag(r, "_remove_final_layer_norm", false);
     shape->positions = berthi_shape_number(r, position_keys, 0, BERTHI_SHAPE_TOKENS, 0);
     if (family->flags & BERTHI_FAMILY_POSITIONS)
         shape->learned_positions

@@ -85,9 +85,11 @@ typedef struct berthi_shape {
     bool has_unknown_layers;   /* of a type not known here: counted as attention    */
     bool is_quantized;         /* has a quantization_config                         */
     bool ties_embeddings;
+    bool has_final_norm;
     int32_t dtype;             /* berth_dtype; BERTH_BF16 where the file says none  */
     uint64_t hidden;           /* h                                                 */
     uint64_t vocabulary;       /* V                                                 */
+    uint64_t embedding;        /* width of the embeddings; not h: two matrices turn it */
     uint64_t positions;        /* longest context it was made for; 0: not said      */
     uint64_t learned_positions; /* rows of a table of positions; 0: rotary or none  */
     uint64_t layers;           /* L, the decoder's                                  */

@@ -275,7 +275,12 @@ add_outer(making *m)
     const berthi_shape *const shape = m->shape;
     const uint64_t hidden = shape->hidden;
 
-    add_matrix(m, "embed_tokens", BERTHI_WEIGHT_EMBEDDING, shape->vocabulary, hidden);
+    add_matrix(m, "embed_tokens", BERTHI_WEIGHT_EMBEDDING, shape->vocabulary,
+               shape->embedding);
+    if (shape->embedding != hidden) {
+        add_matrix(m, "project_in", BERTHI_WEIGHT_LINEAR, hidden, shape->embedding);
+        add_matrix(m, "project_out", BERTHI_WEIGHT_LINEAR, shape->embedding, hidden);
+    }
     if (shape->learned_positions > 0)
         add_matrix(m, "embed_positions", BERTHI_WEIGHT_EMBEDDING,
                    shape->learned_positions, hidden);
@@ -291,9 +296,10 @@ add_end(making *m)
 
     m->layer = BERTHI_NO_LAYER;
     m->count = 1;
-    add_norms(m, shape->hidden, shape->encoder_layers > 0 ? 2 : 1);
+    if (shape->has_final_norm)
+        add_norms(m, shape->hidden, shape->encoder_layers > 0 ? 2 : 1);
     if (!shape->ties_embeddings)
-        add_matrix(m, "lm_head", BERTHI_WEIGHT_HEAD, shape->vocabulary, shape->hidden);
+        add_matrix(m, "lm_head", BERTHI_WEIGHT_HEAD, shape->vocabulary, shape->embedding);
     if (!shape->ties_embeddings && has(m, BERTHI_FAMILY_HEAD_BIAS))
         add_vector(m, "lm_head", shape->vocabulary);
 }

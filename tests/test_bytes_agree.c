@@ -258,13 +258,12 @@ test_made(void)
 
 /*
  * Of these config.json does not say all: an encoder alone, layers that are kept from
- * quantization by their class or in float32, a vision tower, embeddings of another width.
+ * quantization by their class or in float32, a vision tower.
  */
 static bool
 is_vague(const char *model)
 {
-    static const char *const models[] = { "bert-large", "falcon-7b", "t5-3b",
-                                          "llava-1.5-7b", "opt-350m" };
+    static const char *const models[] = { "bert-large", "falcon-7b", "t5-3b", "llava-1.5-7b" };
 
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         if (has_end(model, models[i]))

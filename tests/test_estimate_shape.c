@@ -354,6 +354,21 @@ test_unknown(void)
     CHECK_EQ(count(e).all, 4 * (16384 + 24576 + 128) + 12800 + 64);
 }
 
+/* Words narrower than what is between the layers, and no norm behind them. */
+static void
+test_narrow_words(void)
+{
+    const estimated *const e = estimated_text(
+        "{\"model_type\": \"opt\", \"vocab_size\": 50272, \"hidden_size\": 1024, "
+        "\"ffn_dim\": 4096, \"num_hidden_layers\": 24, \"num_attention_heads\": 16, "
+        "\"word_embed_proj_dim\": 512, \"max_position_embeddings\": 2048, "
+        "\"do_layer_norm_before\": false}");
+
+    T_REQUIRE(e != NULL);
+    CHECK_EQ(e->shape.embedding, 512);
+    CHECK_EQ(count(e).all, 331196416); /* of facebook/opt-350m */
+}
+
 /* Where the language model's numbers and ties are looked for. */
 static void
 test_nested(void)
@@ -631,6 +646,7 @@ main(int argc, char **argv)
     T_RUN(test_states);
     T_RUN(test_rules);
     T_RUN(test_unknown);
+    T_RUN(test_narrow_words);
     T_RUN(test_nested);
     T_RUN(test_refusals);
     T_RUN(test_bounds);

@@ -255,6 +255,8 @@ uint32_t berthi_plan_experts_of(const berthi_plan_input *input, uint32_t count);
 uint64_t berthi_plan_reserve(const berthi_plan_tier_input *tier, uint64_t budget);
 /* What quantizing takes of a tier beside weights, whatever lies there. */
 uint64_t berthi_plan_beside(const berthi_plan_work *work, uint32_t tier);
+/* Of what is free in a tier of the plan: what weights can take that are not there yet. */
+uint64_t berthi_plan_room(const berthi_plan_work *work, uint32_t tier);
 /* Rings of all GPUs as asked for, at most what any host memory has for them: an eighth. */
 uint64_t berthi_plan_rings(const berthi_plan_work *work);
 /* What of them host memory has room for that has just so many bytes beside them. */

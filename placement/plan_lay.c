@@ -246,10 +246,10 @@ find_missing(berthi_plan_work *work)
     for (uint32_t l = 0; l < plan->summary.layer_count; l++) {
         berth_plan_layer *const out = &plan->layers[l].out;
         const uint64_t away = out->bytes - out->resident_bytes;
-        const uint64_t free = plan->tiers[out->home].free;
+        const uint64_t room = berthi_plan_room(work, out->home);
 
         if (out->cause == BERTH_PLAN_SHORT || out->cause == BERTH_PLAN_ROWS)
-            out->missing = away > free ? away - free : 0;
+            out->missing = away > room ? away - room : 0;
     }
 }
 

@@ -116,6 +116,16 @@ berthi_plan_beside(const berthi_plan_work *work, uint32_t tier)
                               : berthi_add_capped(work->scratch, is_host ? work->turned : 0);
 }
 
+uint64_t
+berthi_plan_room(const berthi_plan_work *work, uint32_t tier)
+{
+    const berth_plan_tier *const about = &work->plan->tiers[tier];
+    const uint64_t beside = berthi_plan_beside(work, tier);
+    const uint64_t now = about->scratch + about->turned;
+
+    return less(about->free, beside > now ? beside - now : 0);
+}
+
 /* Of such a budget, but for the rings of GPUs. */
 static uint64_t
 less_own(const berthi_plan_work *work, uint32_t tier, uint64_t budget)

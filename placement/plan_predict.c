@@ -313,7 +313,8 @@ advise(berthi_plan_work *work)
     const uint32_t device = summary->bound_tier;
     const berth_plan_tier *const tier = &plan->tiers[device];
     const uint64_t brought = sum_brought(work, device);
-    const uint64_t room = tier->slots + tier->expert_slots + tier->free;
+    const uint64_t room = berthi_add_capped(tier->slots + tier->expert_slots,
+                                            berthi_plan_room(work, device));
     char size[32];
     char pass[BERTHI_REAL_CAPACITY];
 

@@ -247,6 +247,40 @@ test_slots_that_fit(void)
     given_plan(&g, "is short of 256 B: the smallest change that would do ; 7");
 }
 
+/* Room to quantize what is streamed now is no room for it: with so much more it stays. */
+static void
+test_advice_counts_scratch(void)
+{
+    given g;
+
+    given_begin(&g, "layer a 0\na.w 6 d +2\nlayer b 0\nb.w 6 d +2\n");
+    given_tier(&g, BERTHI_TIER_GPU, 9, 0, 4, 20);
+    given_tier(&g, BERTHI_TIER_CPU, 60, 0, 2, 5);
+    g.input.slots = 1;
+    given_plan(&g, "cuda:0: slots 1x of 6 free 3 link 12 layers 2 berths 0\n"
+               "cpu: weights 12 scratch 2 free 46 layers 0 berths 2\n"
+               "a: home 0,  bytes 6 link 6 missing 5; 0 B on cuda:0, the rest streamed from "
+               "cpu: cuda:0 is short of 1.25 KiB\n"
+               "  1@0+6 a.w\n"
+               "b: home 0,  bytes 6 link 6 missing 5; 0 B on cuda:0, the rest streamed from "
+               "cpu: cuda:0 is short of 1.25 KiB\n"
+               "  1@6+6 b.w\n"
+               "all: bytes 12 streamed 12 link 12 cuts 0 bound 1 of 0\n"
+               "times: pass 3.6 first 3.6 compute 0.6 link 3 load 12 host 3 tokens 277.778 a "
+               "second\n"
+               "1.25 KiB more on cuda:0: nothing is streamed to it, a pass takes 0.6 ms at "
+               "least");
+    g.tiers[0].budget += 5 * GIVEN_UNIT;
+    given_plan(&g, "cuda:0: weights 12 scratch 2 layers 2 berths 2\n"
+               "cpu: free 60 layers 0 berths 0\n"
+               "a: home 0,  bytes 6 resident 6; fits on cuda:0\n"
+               "  0@0+6 a.w\n"
+               "b: home 0,  bytes 6 resident 6; fits on cuda:0\n"
+               "  0@6+6 b.w\n"
+               "all: bytes 12 resident 12 cuts 0 bound 0 of 0\n"
+               "times: pass 0.6 first 0.6 compute 0.6 load 12 tokens 1666.67 a second\n");
+}
+
 /* A device keeps whole tensors: what of it no tensor fills is asked of host memory. */
 static void
 test_host_lacks_a_tensor(void)
@@ -592,6 +626,7 @@ main(int argc, char **argv)
     T_RUN(test_mapped);
     T_RUN(test_no_fit);
     T_RUN(test_slots_that_fit);
+    T_RUN(test_advice_counts_scratch);
     T_RUN(test_host_lacks_a_tensor);
     T_RUN(test_bound_to_too_little);
     T_RUN(test_smallest_change_is_of_budgets);

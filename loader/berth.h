@@ -2698,7 +2698,8 @@ typedef struct berth_multiply {
  * expert, is leased. Returns as a step, and BERTH_EINVAL where the tensor is not there:
  * nobody has leased it; where scratch that is needed is too small, NULL or not at a multiple of
  * 256; while the model is asleep or moved.
- * BERTH_EUNSUPPORTED for what is no matrix in one of these encodings. Any thread.
+ * BERTH_EUNSUPPORTED for what is no matrix in one of these encodings, and for INT8 with more than
+ * 131071 columns. Any thread.
  */
 BERTH_API berth_status berth_model_multiply(berth_model *model, uint64_t berth,
                                             const berth_multiply *step, void *stream,

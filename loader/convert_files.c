@@ -89,12 +89,14 @@ rewrite_config(berthi_convert *convert, char **out_text, uint64_t *out_bytes,
     const berth_convert_options *const options = &convert->options;
     const berthi_recipe *const recipe = &convert->recipe;
     const berth_checkpoint *const source = convert->checkpoint;
+    const char *const threshold = source->config.int8_threshold;
     const bool is_other = recipe->skips.is_other;
     const berthi_quantization what = {
         .encoding = options->type,
         .is_double = options->double_quant != 0 && options->type != BERTH_ENCODING_INT8,
         .storage = options->storage,
         .compute_dtype = berthi_convert_compute_dtype(convert),
+        .int8_threshold = threshold[0] != '\0' ? threshold : NULL,
         .has_skips = is_other || options->has_skips != 0,
         .skips = is_other ? recipe->skips.texts : options->skip_modules,
         .skip_count = is_other ? recipe->skips.count : options->skip_count,

@@ -2,6 +2,7 @@
 /* config.c - config.json, member by member; see config.h. */
 #include "quant/config.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "quant/format.h"
@@ -129,6 +130,25 @@ take_block(reading *r, const berthi_json_value *object)
     r->config->block_columns = (uint32_t)sizes[1];
 }
 
+/* As it is spelled; transformers takes no integer for it, others do. */
+static void
+take_threshold(reading *r, const berthi_json_value *object)
+{
+    const char *number;
+    char text[32];
+
+    if (!berthi_json_can_read_number(berthi_json_get(object, "llm_int8_threshold"), &number))
+        return;
+    if (strpbrk(number, ".eE") != NULL) {
+        keep_text(r, number, &r->config->int8_threshold);
+    } else if (strspn(number, "0123456789") == strlen(number)) {
+        const int length = snprintf(text, sizeof text, "%s.0", number);
+
+        if (length > 0 && (size_t)length < sizeof text)
+            keep_text(r, text, &r->config->int8_threshold);
+    }
+}
+
 static void
 take_quantization(reading *r, const berthi_json_value *object)
 {
@@ -154,6 +174,7 @@ take_quantization(reading *r, const berthi_json_value *object)
     take_text(r, object, "bnb_4bit_quant_type", &config->quant_type);
     take_text(r, object, "bnb_4bit_quant_storage", &config->quant_storage);
     take_text(r, object, "bnb_4bit_compute_dtype", &config->compute_dtype);
+    take_threshold(r, object);
     /* The first files of bitsandbytes did not name their method. */
     if (config->quant_method[0] == '\0' && (config->loads_4bit || config->loads_8bit))
         config->quant_method = "bitsandbytes";
@@ -205,6 +226,7 @@ berthi_config_init(berthi_config *config, berth_context *context)
     config->quant_type = "";
     config->quant_storage = "";
     config->compute_dtype = "";
+    config->int8_threshold = "";
 }
 
 berth_status

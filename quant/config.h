@@ -40,6 +40,7 @@ typedef struct berthi_config {
     const char *quant_type;     /* bnb_4bit_quant_type */
     const char *quant_storage;  /* bnb_4bit_quant_storage */
     const char *compute_dtype;  /* bnb_4bit_compute_dtype */
+    const char *int8_threshold; /* llm_int8_threshold, a JSON number that is no integer */
 } berthi_config;
 
 /* Larger documents are refused: config.json has a few kilobytes. */

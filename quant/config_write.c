@@ -154,7 +154,8 @@ put_quantization(writing *w)
     put_setting(w, &has_written, "llm_int8_enable_fp32_cpu_offload", "false");
     put_setting(w, &has_written, "llm_int8_has_fp16_weight", "false");
     put_skips(w, &has_written);
-    put_setting(w, &has_written, "llm_int8_threshold", "6.0");
+    put_setting(w, &has_written, "llm_int8_threshold",
+                q->int8_threshold != NULL ? q->int8_threshold : "6.0");
     put_setting(w, &has_written, "load_in_4bit", truth(!is_8bit));
     put_setting(w, &has_written, "load_in_8bit", truth(is_8bit));
     put_setting_string(w, &has_written, "quant_method", "bitsandbytes");

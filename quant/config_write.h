@@ -27,6 +27,7 @@ typedef struct berthi_quantization {
     bool is_double;             /* NF4, FP4                                        */
     int32_t storage;            /* NF4, FP4: dtype of the codes, one torch can name */
     const char *compute_dtype;  /* torch's name; NULL: "float32"                   */
+    const char *int8_threshold; /* a JSON number; NULL: "6.0"                      */
     bool has_skips;             /* false: null, the list is automatic              */
     const char *const *skips;   /* modules left alone, in this order               */
     uint32_t skip_count;

@@ -184,7 +184,27 @@ test_bitsandbytes(void)
     CHECK_STR(c.quant_type, "nf4");
     CHECK_STR(c.quant_storage, "uint8");
     CHECK_STR(c.compute_dtype, "float32");
+    CHECK_STR(c.int8_threshold, "6.0");
     berthi_config_fini(&c);
+}
+
+/* A float, as transformers wants it, or none. */
+static void
+test_threshold(void)
+{
+    static const char *const texts[][2] = {
+        { "0.0", "0.0" },     { "5", "5.0" },  { "1e1", "1e1" },  { "2.50", "2.50" },
+        { "\"6.0\"", "" }, { "null", "" }, { "true", "" },    { "NaN", "" },
+        { "123456789012345678901234567890123", "" },
+    };
+
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        berthi_config c = parse(fixture_format(
+            "{\"quantization_config\": {\"llm_int8_threshold\": %s}}", texts[i][0]));
+
+        CHECK_STR(c.int8_threshold, texts[i][1]);
+        berthi_config_fini(&c);
+    }
 }
 
 /* Very old files do not name the method. */
@@ -386,6 +406,7 @@ main(int argc, char **argv)
     T_RUN(test_dtypes);
     T_RUN(test_ties);
     T_RUN(test_bitsandbytes);
+    T_RUN(test_threshold);
     T_RUN(test_inferred_method);
     T_RUN(test_other_methods);
     T_RUN(test_block_limits);

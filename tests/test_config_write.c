@@ -337,6 +337,10 @@ test_settings(void)
     text = rewrite("{}", &q, NULL);
     CHECK_CONTAINS(text, "\"bnb_4bit_compute_dtype\": \"bfloat16\",\n");
     free(text);
+    q.int8_threshold = "0.0";
+    text = rewrite("{}", &q, NULL);
+    CHECK_CONTAINS(text, "\"llm_int8_threshold\": 0.0,\n");
+    free(text);
     /* A dtype that torch cannot name is nothing to write. */
     q.storage = BERTH_F4;
     text = rewrite("{}", &q, NULL);

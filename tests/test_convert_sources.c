@@ -278,6 +278,32 @@ test_compute_dtype(void)
     check_compute_dtype(plain, BERTH_ENCODING_NF4, NULL, "float32");
 }
 
+/* Where its products set columns apart is said by a quantized source, too. */
+static void
+test_int8_threshold(void)
+{
+    static const char written[] = "\"llm_int8_threshold\": 6.0";
+    const char *const model = make_plain("model.layers.%d.a.weight", 6, 64, FIXTURE_CONFIG);
+    const char *const quantized = out();
+    const char *const path = fixture_format("%s/config.json", quantized);
+    converted c;
+    char *config;
+    char *place;
+
+    convert(model, quantized, BERTH_ENCODING_INT8, -1, 0);
+    config = fixture_read(path, NULL);
+    place = strstr(config, written);
+    if (CHECK(place != NULL))
+        place[sizeof written - 4] = '4';
+    fixture_text(path, config);
+    free(config);
+    converted_begin(&c, out(), BERTH_ENCODING_INT8);
+    CHECK_EQ(converted_run(&c, quantized), BERTH_OK);
+    config = fixture_read(fixture_format("%s/config.json", c.options.output), NULL);
+    CHECK_CONTAINS(config, "\"llm_int8_threshold\": 4.0");
+    free(config);
+}
+
 /* What config.json says of codes is untrue of the numbers in them. */
 static void
 test_dtype_of_codes(void)
@@ -448,6 +474,7 @@ main(int argc, char **argv)
     T_RUN(test_int8_source);
     T_RUN(test_the_same_codes_again);
     T_RUN(test_compute_dtype);
+    T_RUN(test_int8_threshold);
     T_RUN(test_dtype_of_codes);
     T_RUN(test_decoded_is_the_original_architecture);
     T_RUN(test_turned_in_strips);

@@ -105,7 +105,6 @@ session_start(session *s, int progress_fd, progress_mode mode)
     options.log_user = s;
     options.trace = trace_is_on(&s->trace) ? trace_event : NULL;
     options.trace_user = &s->trace;
-    options.uses_tiles = 1;
     if (berth_context_create(&options, &s->context, &error) != BERTH_OK) {
         progress_fini(&s->progress);
         return cli_error(s->call, &error);

@@ -47,11 +47,13 @@ long
 syscall(long number, ...)
 {
     static long (*_Atomic next)(long number, ...);
-    long a[6];
+    /* A sixth one lies on the caller's stack, where others have something else. */
+    const int count = number == SYS_mbind ? 6 : 5;
+    long a[6] = { 0 };
     va_list arguments;
 
     va_start(arguments, number);
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < count; i++)
         a[i] = va_arg(arguments, long);
     va_end(arguments);
     if (number == SYS_mbind) {

@@ -136,16 +136,16 @@ take_threshold(reading *r, const berthi_json_value *object)
 {
     const char *number;
     char text[32];
+    size_t digits;
 
     if (!berthi_json_can_read_number(berthi_json_get(object, "llm_int8_threshold"), &number))
         return;
+    digits = strspn(number, "0123456789");
     if (strpbrk(number, ".eE") != NULL) {
         keep_text(r, number, &r->config->int8_threshold);
-    } else if (strspn(number, "0123456789") == strlen(number)) {
-        const int length = snprintf(text, sizeof text, "%s.0", number);
-
-        if (length > 0 && (size_t)length < sizeof text)
-            keep_text(r, text, &r->config->int8_threshold);
+    } else if (number[digits] == '\0' && digits + sizeof ".0" <= sizeof text) {
+        snprintf(text, sizeof text, "%s.0", number);
+        keep_text(r, text, &r->config->int8_threshold);
     }
 }
 

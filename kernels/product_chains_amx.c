@@ -82,8 +82,10 @@ add_units(__m512 sums, const float *absmax, uint64_t units, int block_shift, uin
     pairs = _mm512_add_ps(pairs, _mm512_permute_ps(pairs, 0x4E));
     _mm512_store_ps(of_units, pairs);
     UNROLL
-    for (uint64_t u = 0; u < units; u++)
-        total = __builtin_fmaf(of_units[4 * u], absmax[(unit + u) * UNIT >> block_shift], total);
+    for (uint64_t u = 0; u < TURN_UNITS; u++)
+        if (u < units)
+            total = __builtin_fmaf(of_units[4 * u], absmax[(unit + u) * UNIT >> block_shift],
+                                   total);
     return total;
 }
 

@@ -79,8 +79,8 @@ read_xcr0(void)
     return low;
 }
 
-static berthi_cpu_facts
-read_facts(void)
+berthi_cpu_level
+berthi_cpu_best_level(void)
 {
     berthi_cpu_facts facts = { .xcr0 = 0 };
     unsigned eax;
@@ -100,14 +100,6 @@ read_facts(void)
     if (facts.leaf1_ecx & LEAF1_OSXSAVE)
         facts.xcr0 = read_xcr0();
     facts.may_use_tiles = has_tiles(&facts) && berthi_sys_may_use_tiles();
-    return facts;
-}
-
-berthi_cpu_level
-berthi_cpu_best_level(void)
-{
-    const berthi_cpu_facts facts = read_facts();
-
     return berthi_cpu_level_of(&facts);
 }
 
@@ -128,18 +120,6 @@ berthi_cpu_best_level(void)
 }
 
 #endif
-
-void
-berthi_cpu_ask_for_tiles(void)
-{
-#if defined(__x86_64__)
-    const berthi_cpu_facts facts = read_facts();
-
-    /* Without it everything works as on a processor that has none. */
-    if (has_tiles(&facts) && !facts.may_use_tiles)
-        (void)berthi_sys_allow_tiles();
-#endif
-}
 
 bool
 berthi_cpu_has_level(berthi_cpu_level level)

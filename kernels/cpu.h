@@ -45,8 +45,6 @@ berthi_cpu_level berthi_cpu_arm_level_of(uint64_t capabilities);
 
 /* The fastest level of the processor that this runs on, as this process may use it. */
 berthi_cpu_level berthi_cpu_best_level(void);
-/* Asks that it may use tiles, where there are any: for as long as it lives, and for all of it. */
-void berthi_cpu_ask_for_tiles(void);
 /* Whether code of this level may run here; SCALAR may everywhere. */
 bool berthi_cpu_has_level(berthi_cpu_level level);
 /* "avx2", ...; "unknown" for a number that is none. */

@@ -121,7 +121,7 @@ berth_context_create(const berth_context_options *options, berth_context **out_c
     context->trace_user = mine.trace_user;
     context->root = "/";
     if (mine.uses_tiles)
-        berthi_cpu_ask_for_tiles();
+        (void)berthi_sys_allow_tiles(); /* refused: as on a processor that has none */
     context->level = berthi_cpu_best_level();
     context->kept_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     berthi_ledger_init(&context->ledger, mine.memory_limit);

@@ -146,7 +146,8 @@ typedef enum berthi_sys_limit_kind {
 
 /* The soft limit in bytes; UINT64_MAX: there is none. */
 int berthi_sys_limit(berthi_sys_limit_kind kind, uint64_t *out_bytes);
-/* Asks that this process may use registers for tiles: what a signal saves grows by 8 KiB. */
+/* Asks that this process may use registers for tiles: what a signal saves grows by 8 KiB. Where
+   there are none it is refused. */
 int berthi_sys_allow_tiles(void);
 /* Whether it may by now. */
 bool berthi_sys_may_use_tiles(void);

@@ -10,6 +10,7 @@
 
 #include "kernels/core.h"
 #include "kernels/kernel.h"
+#include "kernels/sys.h"
 #include "tests/t.h"
 
 static berthi_operations level; /* under test */
@@ -350,7 +351,7 @@ main(int argc, char **argv)
             BERTHI_CPU_AMX, BERTHI_CPU_NEON, BERTHI_CPU_NEONDOT };
 
     T_MAIN_BEGIN(argc, argv);
-    berthi_cpu_ask_for_tiles();
+    (void)berthi_sys_allow_tiles();
     for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++) {
         if (!berthi_cpu_has_level(levels[i]))
             continue;

@@ -19,6 +19,7 @@
 
 #include "kernels/core.h"
 #include "kernels/kernel.h"
+#include "kernels/sys.h"
 #include "quant/quantize.h"
 #include "tests/bench/bench.h"
 
@@ -552,7 +553,7 @@ main(int argc, char **argv)
     memset(j.row_codes, 0, LARGE);
     bench_resident(&j, BERTHI_CPU_AVX512, 2.0, folder);
     bench_resident(&j, BERTHI_CPU_AVX2, 0.9, folder);
-    berthi_cpu_ask_for_tiles();
+    (void)berthi_sys_allow_tiles();
     j.operations = berthi_level_operations(berthi_cpu_best_level());
     bench_memory(&j, &other, folder);
     bench_double(&j);

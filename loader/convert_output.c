@@ -170,21 +170,12 @@ static berth_status
 name_writer(const nearest *n, berthi_writer *writer, berth_error *error)
 {
     const berthi_convert *const convert = n->convert;
-    berth_status status = BERTH_OK;
 
     writer->overwrite = convert->options.overwrite != 0;
     writer->job = convert->identity;
     writer->part_count = convert->options.part_count;
     writer->part = convert->options.part;
-    writer->journal_name = BERTHI_JOURNAL_NAME;
-    if (writer->part_count > 0)
-        status = berthi_writer_name_parts(writer, error);
-    if (status != BERTH_OK)
-        return status;
-    writer->journal_path =
-        berthi_path_join(&writer->texts, writer->path, writer->journal_name);
-    return writer->journal_path != NULL ? BERTH_OK
-                                        : berthi_fail_memory(error, "starting a conversion");
+    return berthi_writer_place_journal(writer, error);
 }
 
 /* Whoever goes on finds a journal, or all of it done. */

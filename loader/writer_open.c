@@ -481,23 +481,12 @@ look_around_as_part(berthi_writer *writer, bool is_resume, berth_error *error)
 
 /* -------------------------------------------------------------------- opening */
 
-/* "out/" is "out"; "/" stays. */
-static berth_status
-keep_texts(berthi_writer *writer, const char *folder, const char *job, berth_error *error)
+berth_status
+berthi_writer_place_journal(berthi_writer *writer, berth_error *error)
 {
-    uint64_t length = strlen(folder);
-    const size_t job_length = strlen(job);
     berth_status status = BERTH_OK;
 
-    if (berthi_utf8_check((const unsigned char *)job, job_length) < job_length)
-        return berthi_fail_argument(error, "job", "is not UTF-8");
-    while (length > 1 && folder[length - 1] == '/')
-        length--;
-    writer->path = berthi_arena_text(&writer->texts, folder, length);
-    writer->job = berthi_arena_text(&writer->texts, job, job_length);
     writer->journal_name = BERTHI_JOURNAL_NAME;
-    if (writer->path == NULL || writer->job == NULL)
-        return berthi_fail_memory(error, "opening an output");
     if (writer->part_count > 0)
         status = berthi_writer_name_parts(writer, error);
     if (status != BERTH_OK)
@@ -506,6 +495,24 @@ keep_texts(berthi_writer *writer, const char *folder, const char *job, berth_err
         berthi_path_join(&writer->texts, writer->path, writer->journal_name);
     return writer->journal_path != NULL ? BERTH_OK
                                         : berthi_fail_memory(error, "opening an output");
+}
+
+/* "out/" is "out"; "/" stays. */
+static berth_status
+keep_texts(berthi_writer *writer, const char *folder, const char *job, berth_error *error)
+{
+    uint64_t length = strlen(folder);
+    const size_t job_length = strlen(job);
+
+    if (berthi_utf8_check((const unsigned char *)job, job_length) < job_length)
+        return berthi_fail_argument(error, "job", "is not UTF-8");
+    while (length > 1 && folder[length - 1] == '/')
+        length--;
+    writer->path = berthi_arena_text(&writer->texts, folder, length);
+    writer->job = berthi_arena_text(&writer->texts, job, job_length);
+    if (writer->path == NULL || writer->job == NULL)
+        return berthi_fail_memory(error, "opening an output");
+    return berthi_writer_place_journal(writer, error);
 }
 
 static berth_status

@@ -58,6 +58,8 @@ void berthi_writer_name_journal(const berthi_writer *writer, uint32_t part,
                                 char out[BERTHI_WRITER_NAME]);
 /* The names of what parts share; job and journal_name become this part's. */
 berth_status berthi_writer_name_parts(berthi_writer *writer, berth_error *error);
+/* The journal's name and path, and for a part the names above. Behind path, job and parts. */
+berth_status berthi_writer_place_journal(berthi_writer *writer, berth_error *error);
 /* BUSY: another process is this part. */
 berth_status berthi_writer_lock_part(berthi_writer *writer, berth_error *error);
 /* True for files of parts: *out_is_own: of this job's. */

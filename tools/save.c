@@ -96,12 +96,11 @@ take_over(int fd, const struct stat *replaced)
 {
     const mode_t mode = replaced->st_mode & 0777;
     /* Owner first: changing it clears bits of the mode. */
-    bool is_given = fchown(fd, replaced->st_uid, replaced->st_gid) == 0;
+    const bool is_given = fchown(fd, replaced->st_uid, replaced->st_gid) == 0
+                          || fchown(fd, (uid_t)-1, replaced->st_gid) == 0;
     struct stat present;
     int system_error;
 
-    if (!is_given)
-        is_given = fchown(fd, (uid_t)-1, replaced->st_gid) == 0;
     (void)is_given;
     if (fchmod(fd, mode) == 0)
         return 0;

@@ -5,6 +5,7 @@
 
 #include "kernels/experts.h"
 #include "placement/plan_words.h"
+#include "tests/comma.h"
 #include "tests/given.h"
 #include "tests/t.h"
 
@@ -144,9 +145,8 @@ test_devices(void)
     berthi_plan_free(plan);
 }
 
-/* Of the sentences of plans: a comma nowhere, whatever the caller's locale has. */
 static void
-test_numbers_have_points(void)
+check_reals(void)
 {
     static const struct {
         double value;
@@ -154,22 +154,23 @@ test_numbers_have_points(void)
     } rows[] = { { 0, "0" },        { 0.03389, "0.0339" }, { 1.5, "1.5" },   { 60, "60" },
                  { 99.96, "100" },  { 238.095, "238" },    { 1e6, "1e+06" },
                  { 1.234e-7, "1.23e-07" } };
-    static const char *const locales[] = { "C", "de_DE.UTF-8", "de_DE", "fr_FR.UTF-8",
-                                           "ps_AF.UTF-8" };
-    uint32_t others = 0;
 
-    for (size_t l = 0; l < sizeof locales / sizeof *locales; l++) {
-        if (setlocale(LC_NUMERIC, locales[l]) == NULL)
-            continue;
-        others += l > 0;
-        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-            char text[BERTHI_REAL_CAPACITY];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[BERTHI_REAL_CAPACITY];
 
-            CHECK_STR(berthi_real_text(rows[i].value, text), rows[i].text);
-        }
+        CHECK_STR(berthi_real_text(rows[i].value, text), rows[i].text);
     }
+}
+
+/* Of the sentences of plans: a comma nowhere, whatever the caller's locale has. */
+static void
+test_numbers_have_points(void)
+{
+    check_reals();
+    if (!comma_is_set())
+        T_SKIP("no locale with a decimal comma can be had");
+    check_reals();
     setlocale(LC_NUMERIC, "C");
-    T_NOTE("%u locales with another point", others);
 }
 
 int

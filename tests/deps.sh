@@ -116,6 +116,8 @@ find_missing_for_ci()
     have cppcheck || need cppcheck
     have valgrind || need valgrind
     have cmake || need cmake
+    have zsh || need zsh
+    have fish || need fish
     python3 -c 'import venv, ensurepip' 2>/dev/null || need python
     # Elsewhere Slurm is no single package, and mpirun not on the PATH.
     if [ "$manager" = apt-get ]; then

@@ -101,7 +101,8 @@ take_sizes(berthi_estimating *m)
     base->has_all_logits = options->has_all_logits != 0;
     base->context = options->context > 0 ? options->context : default_context(m);
     base->prompt = options->prompt;
-    base->source = options->source;
+    if (options->source > 0)
+        base->source = options->source;
     base->batch = options->batch > 0 ? options->batch : 1;
     base->context_bytes = options->runtime_bytes;
     base->workspace_bytes = options->workspace_bytes;

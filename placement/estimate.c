@@ -23,6 +23,7 @@ berthi_estimate_options_init(berthi_estimate_options *options, const berthi_shap
                                                       : BERTHI_CACHE_BF16;
     options->block_size = BLOCK_SIZE;
     options->context = CONTEXT_TOKENS;
+    options->source = shape->encoder_positions;
     options->batch = 1;
     options->context_bytes = BERTHI_CONTEXT_BYTES;
     options->workspace_bytes = BERTHI_WORKSPACE_BYTES;
@@ -235,7 +236,7 @@ berthi_estimate_with(const berthi_estimate_model *model, const berthi_weight_sum
     status = berthi_estimate_check(options, error);
     if (status != BERTH_OK)
         return status;
-    berthi_line_weights(out, sums, options);
+    berthi_line_weights(out, model, sums, options);
     add_caches(out, model, options);
     add_states(out, model->shape, options);
     add_cross(out, model->shape, options);

@@ -84,16 +84,26 @@ berthi_estimate_bytes(const berthi_estimate *estimate, int32_t part)
 
 /* ---------------------------------------------------------- weights and runtime */
 
+/* Headers know; so does a class that has a row, of values that are stored as it computes them. */
+static int32_t
+weights_basis(const berthi_estimate_model *model, bool is_quantized)
+{
+    const berthi_shape *const shape = model->shape;
+    const bool is_exact = shape->is_known && !shape->has_unknown_layers
+                          && (is_quantized || !shape->is_quantized);
+
+    return model->has_headers || is_exact ? BERTHI_BASIS_EXACT : BERTHI_BASIS_ESTIMATE;
+}
+
 void
-berthi_line_weights(berthi_estimate *out, const berthi_weight_sums *sums,
-                    const berthi_estimate_options *options)
+berthi_line_weights(berthi_estimate *out, const berthi_estimate_model *model,
+                    const berthi_weight_sums *sums, const berthi_estimate_options *options)
 {
     const bool is_quantized = berthi_type_is_quantized(options->type);
-    const berthi_line_kind linears = { BERTHI_PART_LINEARS, BERTHI_PLACE_DEVICE,
-                                       BERTHI_BASIS_EXACT,
+    const int32_t basis = weights_basis(model, is_quantized);
+    const berthi_line_kind linears = { BERTHI_PART_LINEARS, BERTHI_PLACE_DEVICE, basis,
                                        berthi_type_name(options->type) };
-    const berthi_line_kind others = { BERTHI_PART_OTHERS, BERTHI_PLACE_DEVICE,
-                                      BERTHI_BASIS_EXACT,
+    const berthi_line_kind others = { BERTHI_PART_OTHERS, BERTHI_PLACE_DEVICE, basis,
                                       is_quantized ? berthi_dtype_word(options->dtype)
                                                    : berthi_type_name(options->type) };
 

@@ -52,7 +52,8 @@ __attribute__((format(printf, 2, 3))) void berthi_note_add(berthi_estimate *out,
 berth_status berthi_lines_end(berthi_estimate *out, berth_error *error);
 
 /* The same lines begin and end an estimate of inference and of training. */
-void berthi_line_weights(berthi_estimate *out, const berthi_weight_sums *sums,
+void berthi_line_weights(berthi_estimate *out, const berthi_estimate_model *model,
+                         const berthi_weight_sums *sums,
                          const berthi_estimate_options *options);
 void berthi_line_runtime(berthi_estimate *out, const berthi_estimate_options *options,
                          uint64_t dynamic_bytes);

@@ -13,15 +13,18 @@
 
 ALIASES(hidden_keys, "hidden_size", "n_embd", "d_model");
 ALIASES(layer_keys, "num_hidden_layers", "n_layer", "num_layers");
-ALIASES(decoder_keys, "num_decoder_layers", "num_layers");
-ALIASES(encoder_keys, "num_layers");
+ALIASES(decoder_keys, "num_decoder_layers", "decoder_layers", "num_layers");
+ALIASES(encoder_keys, "encoder_layers", "num_layers");
+ALIASES(decoder_head_keys, "num_heads", "decoder_attention_heads");
+ALIASES(decoder_width_keys, "d_ff", "decoder_ffn_dim");
 ALIASES(head_keys, "num_attention_heads", "n_head", "num_heads");
 ALIASES(kv_head_keys, "num_key_value_heads", "num_kv_heads");
 ALIASES(head_dim_keys, "head_dim", "d_kv");
 ALIASES(intermediate_keys, "intermediate_size", "n_inner", "ffn_dim", "d_ff",
         "ffn_hidden_size");
 ALIASES(vocabulary_keys, "vocab_size");
-ALIASES(position_keys, "max_position_embeddings", "n_positions", "max_sequence_length");
+ALIASES(position_keys, "max_position_embeddings", "n_positions", "max_sequence_length",
+        "max_target_positions");
 ALIASES(state_heads_keys, "linear_num_value_heads");
 ALIASES(nope_keys, "qk_nope_head_dim");
 ALIASES(rope_keys, "qk_rope_head_dim");
@@ -44,8 +47,11 @@ berthi_shape_refuse(berthi_shape_reading *r, const char *key,
                                 "member \"%s\" is %.40s, not %s", key, text, wanted);
     else
         r->status = berthi_fail(r->error, BERTH_REASON_CONFIG_JSON, &about,
-                                "member \"%s\" is %snot %s", key,
-                                value == NULL ? "missing, " : "", wanted);
+                                "member \"%s\" is %snot %s%s", key,
+                                value == NULL ? "missing, " : "", wanted,
+                                value == NULL && !r->shape->is_known
+                                    ? "; another name of it is not known for this model_type"
+                                    : "");
 }
 
 static void
@@ -203,7 +209,9 @@ read_heads(berthi_shape_reading *r, const berthi_family *family)
     berthi_layer *const layer = &r->layer;
     uint64_t fallback;
 
-    layer->heads = need(r, head_keys, BERTHI_SHAPE_HEADS, family->heads);
+    layer->heads =
+        need(r, family->flags & BERTHI_FAMILY_ENCODER ? decoder_head_keys : head_keys,
+             BERTHI_SHAPE_HEADS, family->heads);
     if (layer->heads == 0)
         return;
     fallback = family->kv_heads > 0 ? family->kv_heads : layer->heads;
@@ -216,7 +224,8 @@ read_heads(berthi_shape_reading *r, const berthi_family *family)
     fallback = family->head_dim > 0 ? family->head_dim : hidden / layer->heads;
     layer->key_dim = need(r, head_dim_keys, BERTHI_SHAPE_HEADS, fallback);
     layer->value_dim = layer->key_dim;
-    layer->attention = BERTHI_ATTENTION_HEADS;
+    layer->attention = family->flags & BERTHI_FAMILY_BOTH_WAYS ? BERTHI_ATTENTION_NONE
+                                                               : BERTHI_ATTENTION_HEADS;
 }
 
 /* DeepSeek's attention, where the file names the rank of its latents. */
@@ -318,6 +327,29 @@ mlp_matrices(berthi_shape_reading *r, uint32_t flags)
     return flags & BERTHI_FAMILY_PLAIN_MLP ? 2 : 3;
 }
 
+/* How long a context may be, and the tables of positions and of kinds of tokens. */
+static void
+read_positions(berthi_shape_reading *r, uint32_t flags)
+{
+    berthi_shape *const shape = r->shape;
+
+    shape->positions = berthi_shape_number(r, position_keys, 0, BERTHI_SHAPE_TOKENS, 0);
+    if (flags & BERTHI_FAMILY_POSITIONS)
+        shape->learned_positions =
+            shape->positions + (flags & BERTHI_FAMILY_TWO_ROWS ? 2 : 0);
+    if (flags & BERTHI_FAMILY_PADDED)
+        shape->positions -= berthi_min_u64(shape->positions, 2);
+    if (flags & BERTHI_FAMILY_BOTH_WAYS)
+        shape->token_types =
+            berthi_shape_member(r, "type_vocab_size", 0, BERTHI_SHAPE_HEADS, 2);
+    if (flags & BERTHI_FAMILY_AUDIO) {
+        shape->encoder_positions =
+            berthi_shape_member(r, "max_source_positions", 1, BERTHI_SHAPE_TOKENS, 1500);
+        shape->sound_bands =
+            berthi_shape_member(r, "num_mel_bins", 1, BERTHI_SHAPE_HEADS, 80);
+    }
+}
+
 static void
 read_model(berthi_shape_reading *r)
 {
@@ -341,10 +373,7 @@ read_model(berthi_shape_reading *r)
                                            BERTHI_SHAPE_WIDTH / 16, shape->hidden);
     shape->has_final_norm = berthi_shape_flag(r, "do_layer_norm_before", true)
                             && !berthi_shape_flag(r, "_remove_final_layer_norm", false);
-    shape->positions = berthi_shape_number(r, position_keys, 0, BERTHI_SHAPE_TOKENS, 0);
-    if (family->flags & BERTHI_FAMILY_POSITIONS)
-        shape->learned_positions
-            = shape->positions + (family->flags & BERTHI_FAMILY_TWO_ROWS ? 2 : 0);
+    read_positions(r, family->flags);
     /* Falcon's later models have a norm for each half of the layer. */
     shape->layer_norms
         = family->norms + berthi_shape_flag(r, "new_decoder_architecture", false);
@@ -356,8 +385,8 @@ read_model(berthi_shape_reading *r)
     read_heads(r, family);
     read_latent(r);
     wide = is_plain ? 4 * shape->hidden : family->intermediate;
-    r->layer.intermediate
-        = need(r, intermediate_keys, BERTHI_SHAPE_WIDTH, wide);
+    r->layer.intermediate = need(r, has_encoder ? decoder_width_keys : intermediate_keys,
+                                 BERTHI_SHAPE_WIDTH, wide);
 }
 
 berth_status

@@ -6,7 +6,7 @@
  * Pure: a parsed config.json in, a struct of plain numbers out. config.json is
  * untrusted: every number has a range, and one outside it is CONFIG_JSON naming
  * its key. What the file leaves out comes from the defaults of the model_type's
- * configuration class, of which shape_family.c knows some thirty; any other is
+ * configuration class, of which shape_family.c knows some forty; any other is
  * counted as a dense gated decoder (the shape of Llama), and `is_known` is false.
  *
  * Multimodal models: the language model's numbers, from "text_config" (or
@@ -94,6 +94,9 @@ typedef struct berthi_shape {
     uint64_t learned_positions; /* rows of a table of positions; 0: rotary or none  */
     uint64_t layers;           /* L, the decoder's                                  */
     uint64_t encoder_layers;   /* 0: none                                           */
+    uint64_t encoder_positions; /* rows of its table, which it fills; 0: it has none */
+    uint64_t sound_bands;      /* that an encoder hears; 0: it reads words          */
+    uint64_t token_types;      /* rows of a table of them; 0: none                  */
     /* Latent attention; 0 without. */
     uint64_t query_rank;       /* q_lora_rank; 0: queries have no latent            */
     uint64_t latent_rank;      /* kv_lora_rank                                      */

@@ -20,6 +20,8 @@ static const berthi_family_names neox = { "query_key_value", NULL,
                                           "dense_4h_to_h" };
 static const berthi_family_names opt = { "q_proj", "k_proj", "v_proj", "out_proj",
                                          NULL,     "fc1",    "fc2" };
+static const berthi_family_names bert = { "query", "key",   "value", "dense",
+                                          NULL,    "dense", "dense" };
 static const berthi_family_names star = { "q_proj", "k_proj", "v_proj", "o_proj",
                                           NULL,     "c_fc",   "c_proj" };
 static const berthi_family_names t5 = { "q", "k", "v", "o", "wi_0", "wi", "wo" };
@@ -32,6 +34,8 @@ static const berthi_family_names lfm2 = { "q_proj", "k_proj", "v_proj", "out_pro
 #define BIASES (F(QKV_BIAS) | F(MLP_BIAS) | F(NORM_BIAS))
 #define GPT2_FLAGS \
     (F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TIES) | F(CLASSIC) | F(FUSED_QKV))
+#define BERT_FLAGS \
+    (F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TIES) | F(CLASSIC) | F(BOTH_WAYS))
 
 /* Everybody else's: Llama's layer, and no defaults. */
 static const berthi_family other = { .model_type = "other", .names = &llama, .norms = 2 };
@@ -40,6 +44,8 @@ static const berthi_family families[] = {
     { .model_type = "llama", .names = &llama, .norms = 2, .heads = 32, .hidden = 4096,
       .intermediate = 11008, .layers = 32, .vocabulary = 32000 },
     { .model_type = "bamba", .names = &llama, .norms = 2 },
+    { .model_type = "bert", .names = &bert, .flags = BERT_FLAGS, .norms = 2 },
+    { .model_type = "camembert", .names = &bert, .flags = BERT_FLAGS | F(PADDED), .norms = 2 },
     { .model_type = "cohere", .names = &llama, .flags = F(TIES), .norms = 1 },
     { .model_type = "cohere2", .names = &llama, .flags = F(TIES), .norms = 1,
       .window = BERTHI_WINDOW_PATTERN, .pattern = 4 },
@@ -100,11 +106,17 @@ static const berthi_family families[] = {
       .window = BERTHI_WINDOW_UPPER, .flags = F(HEAD_NORMS) },
     { .model_type = "qwen3_next", .names = &llama, .norms = 2,
       .flags = F(HEAD_NORMS) | F(SHARED_GATE) | F(QUERY_GATE) },
+    { .model_type = "roberta", .names = &bert, .flags = BERT_FLAGS | F(PADDED), .norms = 2 },
     { .model_type = "smollm3", .names = &llama, .flags = F(TIES), .norms = 2 },
     { .model_type = "starcoder2", .names = &star, .norms = 2,
       .window = BERTHI_WINDOW_ALL,
       .flags = F(PLAIN_MLP) | BIASES | F(TIES) | F(USE_BIAS) },
     { .model_type = "t5", .names = &t5, .flags = F(TIES) | F(ENCODER), .norms = 2 },
+    { .model_type = "whisper", .names = &opt, .norms = 2,
+      .flags = F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TIES) | F(CLASSIC) | F(ENCODER)
+               | F(AUDIO) | F(PLAIN_KEYS) },
+    { .model_type = "xlm-roberta", .names = &bert, .flags = BERT_FLAGS | F(PADDED),
+      .norms = 2 },
 };
 
 const berthi_family *

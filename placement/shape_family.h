@@ -34,9 +34,13 @@
 #define BERTHI_FAMILY_BIAS_QKV_ONLY 131072u /* "attention_bias" is not the output's  */
 #define BERTHI_FAMILY_TWO_ROWS 262144u   /* more in the table of positions           */
 #define BERTHI_FAMILY_SHARED_IS_EXPERT 524288u /* one shared expert of i             */
-#define BERTHI_FAMILY_ENCODER 1048576u   /* encoder and decoder: T5                  */
+#define BERTHI_FAMILY_ENCODER 1048576u   /* encoder and decoder: T5, Whisper         */
 #define BERTHI_FAMILY_ALL_STATE 2097152u /* every layer is a STATE layer             */
 #define BERTHI_FAMILY_USE_BIAS 4194304u  /* "use_bias", "bias": of all linear layers */
+#define BERTHI_FAMILY_AUDIO 8388608u     /* an encoder of sound, with positions      */
+#define BERTHI_FAMILY_PLAIN_KEYS 16777216u /* whose linear layer has no bias         */
+#define BERTHI_FAMILY_BOTH_WAYS 33554432u /* tokens see those behind them: BERT      */
+#define BERTHI_FAMILY_PADDED 67108864u   /* two of its positions are no token's      */
 
 /* Which layers look back only so far, where "layer_types" does not say. */
 typedef enum berthi_family_window {

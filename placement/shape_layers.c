@@ -49,7 +49,7 @@ open_list(berthi_shape_reading *r, const char *key)
     if (value != NULL
         && (berthi_json_kind_of(value) != BERTHI_JSON_ARRAY
             || (count != 0 && count != r->shape->layers)))
-        berthi_shape_refuse(r, key, NULL, "a list with one entry for each layer");
+        berthi_shape_refuse(r, key, value, "a list with one entry for each layer");
     return list;
 }
 
@@ -62,7 +62,8 @@ take_word(berthi_shape_reading *r, layer_list *list)
     if (list->next == NULL)
         return word;
     if (!berthi_json_can_read_string(list->next, &word))
-        berthi_shape_refuse(r, list->key, NULL, "a list of strings");
+        berthi_shape_refuse(r, list->key, berthi_json_find(r->model, list->key),
+                            "a list of strings");
     list->next = berthi_json_next(list->next);
     return word;
 }
@@ -77,7 +78,7 @@ open_dense(berthi_shape_reading *r)
     for (const berthi_json_value *v = berthi_json_first(value); v != NULL;
          v = berthi_json_next(v))
         if (++count > BERTHI_SHAPE_LAYERS || !berthi_json_can_read_unsigned(v, &number))
-            berthi_shape_refuse(r, "mlp_only_layers", NULL, "a list of layers");
+            berthi_shape_refuse(r, "mlp_only_layers", value, "a list of layers");
     return berthi_json_first(value);
 }
 

@@ -104,7 +104,9 @@ add_heads(making *m, const berthi_layer *layer)
     } else {
         add_linear(m, names->query, queries * (has(m, BERTHI_FAMILY_QUERY_GATE) ? 2 : 1),
                    hidden);
+        m->has_bias = m->has_bias && !has(m, BERTHI_FAMILY_PLAIN_KEYS);
         add_linear(m, names->key, keys, hidden);
+        m->has_bias = m->shape->has_attention_bias;
         add_linear(m, names->value, values, hidden);
     }
     m->has_bias = m->has_bias && !has(m, BERTHI_FAMILY_BIAS_QKV_ONLY);
@@ -268,6 +270,19 @@ add_layers(making *m, uint32_t kind)
     add_norms(m, m->shape->hidden, m->shape->layer_norms + layer->has_cross);
 }
 
+/* Two convolutions over time, of three steps each, and the positions behind them. */
+static void
+add_ear(making *m)
+{
+    const berthi_shape *const shape = m->shape;
+    const uint64_t hidden = shape->hidden;
+
+    add_vector(m, "conv1", hidden * shape->sound_bands * 3 + hidden);
+    add_vector(m, "conv2", hidden * hidden * 3 + hidden);
+    add_matrix(m, "embed_positions", BERTHI_WEIGHT_EMBEDDING, shape->encoder_positions,
+               hidden);
+}
+
 /* T5 has positions as one small table of 32 rows in encoder and decoder each. */
 static void
 add_outer(making *m)
@@ -284,9 +299,25 @@ add_outer(making *m)
     if (shape->learned_positions > 0)
         add_matrix(m, "embed_positions", BERTHI_WEIGHT_EMBEDDING,
                    shape->learned_positions, hidden);
-    if (has(m, BERTHI_FAMILY_ENCODER))
+    if (shape->token_types > 0)
+        add_matrix(m, "token_type_embeddings", BERTHI_WEIGHT_EMBEDDING, shape->token_types,
+                   hidden);
+    if (has(m, BERTHI_FAMILY_AUDIO))
+        add_ear(m);
+    else if (has(m, BERTHI_FAMILY_ENCODER))
         add_matrix(m, "relative_attention_bias", BERTHI_WEIGHT_EMBEDDING,
                    2 * UINT64_C(32), shape->kinds[0].heads);
+}
+
+/* Of a model that fills gaps: a layer of its own before the words, which have a bias each. */
+static void
+add_filling_head(making *m)
+{
+    const uint64_t hidden = m->shape->hidden;
+
+    add_matrix(m, "transform", BERTHI_WEIGHT_HEAD, hidden, hidden);
+    add_vector(m, "transform", hidden);
+    add_vector(m, "decoder", m->shape->vocabulary);
 }
 
 static void
@@ -296,7 +327,10 @@ add_end(making *m)
 
     m->layer = BERTHI_NO_LAYER;
     m->count = 1;
-    if (shape->has_final_norm)
+    if (has(m, BERTHI_FAMILY_BOTH_WAYS)) {
+        add_norms(m, shape->hidden, 2); /* behind the embeddings, and in the head */
+        add_filling_head(m);
+    } else if (shape->has_final_norm)
         add_norms(m, shape->hidden, shape->encoder_layers > 0 ? 2 : 1);
     if (!shape->ties_embeddings)
         add_matrix(m, "lm_head", BERTHI_WEIGHT_HEAD, shape->vocabulary, shape->embedding);

@@ -93,7 +93,7 @@ add_weights(training *t)
                                              berthi_dtype_word(options->base.dtype));
 
     berthi_estimate_weights(t->model, &as, &t->sums);
-    berthi_line_weights(t->out, &t->sums, &as);
+    berthi_line_weights(t->out, t->model, &t->sums, &as);
     if (!is_full(t))
         berthi_line_add(t->out, &adapters, berthi_times(trained, kept),
                         "%" PRIu64 " parameters: rank %" PRIu64

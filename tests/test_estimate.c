@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tests/estimated.h"
+#include "tests/fixture.h"
 #include "tests/t.h"
 
 static berthi_estimate_options
@@ -354,6 +355,43 @@ test_lines(void)
     CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_SCORES), 0);
 }
 
+/* On what the sizes of weights rest, for a shape and a type. */
+static int32_t
+basis_of(const char *more, int32_t type, bool has_headers)
+{
+    estimated *const e = estimated_text(
+        fixture_format("{\"hidden_size\": 64, \"num_hidden_layers\": 2, "
+                       "\"num_attention_heads\": 4, \"intermediate_size\": 128, "
+                       "\"vocab_size\": 100, %s}", more));
+    const berthi_estimate_options options = options_of(e, type);
+    berthi_estimate out;
+
+    e->model.has_headers = has_headers;
+    out = estimate(e, &options);
+    CHECK_EQ(berthi_estimate_find(&out, BERTHI_PART_OTHERS)->basis,
+             berthi_estimate_find(&out, BERTHI_PART_LINEARS)->basis);
+    return berthi_estimate_find(&out, BERTHI_PART_LINEARS)->basis;
+}
+
+/* "exact" is said of sizes that are known: by a row of the class, or by headers. */
+static void
+test_basis_of_weights(void)
+{
+    static const char known[] = "\"model_type\": \"llama\"";
+    static const char unknown[] = "\"model_type\": \"new\"";
+    static const char odd[] = "\"model_type\": \"llama\", \"layer_types\": [\"x\", \"x\"]";
+    static const char stored[] = "\"model_type\": \"llama\", \"quantization_config\": {}";
+
+    CHECK_EQ(basis_of(known, BERTHI_TYPE_NATIVE, false), BERTHI_BASIS_EXACT);
+    CHECK_EQ(basis_of(unknown, BERTHI_TYPE_NATIVE, false), BERTHI_BASIS_ESTIMATE);
+    CHECK_EQ(basis_of(unknown, BERTHI_TYPE_NF4, false), BERTHI_BASIS_ESTIMATE);
+    CHECK_EQ(basis_of(unknown, BERTHI_TYPE_NATIVE, true), BERTHI_BASIS_EXACT);
+    CHECK_EQ(basis_of(odd, BERTHI_TYPE_NATIVE, false), BERTHI_BASIS_ESTIMATE);
+    CHECK_EQ(basis_of(stored, BERTHI_TYPE_NATIVE, false), BERTHI_BASIS_ESTIMATE);
+    CHECK_EQ(basis_of(stored, BERTHI_TYPE_NF4, false), BERTHI_BASIS_EXACT);
+    CHECK_EQ(basis_of(stored, BERTHI_TYPE_NATIVE, true), BERTHI_BASIS_EXACT);
+}
+
 /* The attention is the larger half where i is small. */
 static void
 test_attention_is_larger(void)
@@ -519,6 +557,7 @@ main(int argc, char **argv)
     T_RUN(test_cache_types);
     T_RUN(test_words);
     T_RUN(test_lines);
+    T_RUN(test_basis_of_weights);
     T_RUN(test_attention_is_larger);
     T_RUN(test_states_and_cross);
     T_RUN(test_notes);

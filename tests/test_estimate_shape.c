@@ -30,6 +30,14 @@ count(const estimated *e)
     return c;
 }
 
+#define WHISPER(width, layers, heads, inner, words, bands)                               \
+    "{\"model_type\": \"whisper\", \"d_model\": " width ", \"encoder_layers\": " layers    \
+    ", \"decoder_layers\": " layers ", \"encoder_attention_heads\": " heads               \
+    ", \"decoder_attention_heads\": " heads ", \"encoder_ffn_dim\": " inner               \
+    ", \"decoder_ffn_dim\": " inner ", \"vocab_size\": " words ", \"num_mel_bins\": " bands \
+    ", \"max_source_positions\": 1500, \"max_target_positions\": 448, "                  \
+    "\"num_hidden_layers\": " layers "}"
+
 /*
  * Published numbers of parameters, by model cards and index files. Towers and layers for
  * multi-token prediction are not among them.
@@ -114,6 +122,16 @@ test_parameters_of_families(void)
         { "{\"model_type\": \"t5\", \"vocab_size\": 32128, \"d_model\": 1024, "
           "\"d_kv\": 128, \"d_ff\": 16384, \"num_layers\": 24, "
           "\"num_decoder_layers\": 24, \"num_heads\": 32}", 2851598336 },
+        { "{\"model_type\": \"bert\", \"vocab_size\": 30522, \"hidden_size\": 768, "
+          "\"intermediate_size\": 3072, \"num_hidden_layers\": 12, "
+          "\"num_attention_heads\": 12, \"max_position_embeddings\": 512, "
+          "\"type_vocab_size\": 2}", 109514298 },
+        { "{\"model_type\": \"roberta\", \"vocab_size\": 50265, \"hidden_size\": 768, "
+          "\"intermediate_size\": 3072, \"num_hidden_layers\": 12, "
+          "\"num_attention_heads\": 12, \"max_position_embeddings\": 514, "
+          "\"type_vocab_size\": 1}", 124697433 },
+        { WHISPER("384", "4", "6", "1536", "51865", "80"), 37760640 },
+        { WHISPER("1280", "32", "20", "5120", "51866", "128"), 1543490560 },
         { "{\"model_type\": \"qwen2_vl\", \"vocab_size\": 152064, \"hidden_size\": 3584, "
           "\"intermediate_size\": 18944, \"num_hidden_layers\": 28, "
           "\"num_attention_heads\": 28, \"num_key_value_heads\": 4, "
@@ -336,6 +354,47 @@ test_rules(void)
     }
 }
 
+/* What an encoder's layers see is not kept; the positions that no token has do not count. */
+static void
+test_both_ways(void)
+{
+    const berthi_shape *const s
+        = &estimated_text("{\"model_type\": \"xlm-roberta\", \"vocab_size\": 250002, "
+                          "\"hidden_size\": 768, \"intermediate_size\": 3072, "
+                          "\"num_hidden_layers\": 12, \"num_attention_heads\": 12, "
+                          "\"max_position_embeddings\": 514, \"type_vocab_size\": 1}")
+               ->shape;
+
+    check_kind(&s->kinds[0], 12, BERTHI_ATTENTION_NONE, 0, 0);
+    CHECK_EQ(s->kind_count, 1);
+    CHECK_EQ(s->positions, 512);
+    CHECK_EQ(s->learned_positions, 514);
+    CHECK_EQ(s->token_types, 1);
+}
+
+/* Encoder and decoder may have different numbers of layers. */
+static void
+test_sound(void)
+{
+    const berthi_shape *s
+        = &estimated_text(WHISPER("1280", "32", "20", "5120", "51866", "128"))->shape;
+
+    CHECK(s->is_known);
+    CHECK_EQ(s->encoder_layers, 32);
+    CHECK_EQ(s->encoder_positions, 1500);
+    CHECK_EQ(s->positions, 448);
+    CHECK_EQ(s->kind_count, 2);
+    CHECK(s->kinds[0].is_encoder && s->kinds[1].has_cross);
+    check_kind(&s->kinds[1], 32, BERTHI_ATTENTION_HEADS, 0, 0);
+    s = &estimated_text("{\"model_type\": \"whisper\", \"d_model\": 64, "
+                        "\"encoder_layers\": 3, \"decoder_layers\": 2, "
+                        "\"decoder_attention_heads\": 4, \"decoder_ffn_dim\": 128, "
+                        "\"vocab_size\": 100, \"num_hidden_layers\": 3}")->shape;
+    CHECK_EQ(s->encoder_layers, 3);
+    CHECK_EQ(s->layers, 2);
+    CHECK_EQ(s->sound_bands, 80);
+}
+
 static void
 test_unknown(void)
 {
@@ -410,7 +469,10 @@ test_refusals(void)
         const char *why;
     } rows[] = {
         { "[]", "not an object" },
-        { "{}", "member \"hidden_size\" is missing, not a whole number from 1 to 1048576" },
+        { "{}", "member \"hidden_size\" is missing, not a whole number from 1 to 1048576; another "
+                "name of it is not known for this model_type" },
+        { "{\"model_type\": \"qwen3\", \"hidden_size\": 64}",
+          "member \"num_hidden_layers\" is missing, not a whole number from 1 to 4096" },
         { TINY(", \"model_type\": 7"), "member \"model_type\" is 7, not a string" },
         { TINY(", \"model_type\": {}"), "member \"model_type\" is not a string" },
         { TINY(", \"head_dim\": -1"),
@@ -427,9 +489,9 @@ test_refusals(void)
         { TINY(", \"tie_word_embeddings\": 1"), "is 1, not true or false" },
         { TINY(", \"tie_word_embeddings\": \"a\""), "is not true or false" },
         { TINY(", \"layer_types\": [\"full_attention\"]"),
-          "member \"layer_types\" is missing, not a list with one entry for each layer" },
+          "member \"layer_types\" is not a list with one entry for each layer" },
         { TINY(", \"layer_types\": 1"), "\"layer_types\"" },
-        { TINY(", \"layer_types\": [1, 2, 3, 4]"), "not a list of strings" },
+        { TINY(", \"layer_types\": [1, 2, 3, 4]"), "member \"layer_types\" is not a list of strings" },
         { TINY(", \"layer_types\": [\"sliding_attention\", \"a\", \"b\", \"c\"]"),
           "\"sliding_window\" is missing" },
         { TINY(", \"layer_types\": [\"mamba\", \"a\", \"b\", \"c\"]"),
@@ -459,6 +521,8 @@ test_refusals(void)
             || !CHECK_CONTAINS(error->message, rows[i].why))
             T_NOTE("%s", rows[i].text);
     }
+    CHECK(estimated_text("{\"model_type\": \"qwen3\"}") == NULL);
+    CHECK(strstr(estimated_error()->message, "another name") == NULL);
 }
 
 /* --------------------------------------------------------------------- bounds */
@@ -645,6 +709,8 @@ main(int argc, char **argv)
     T_RUN(test_experts);
     T_RUN(test_states);
     T_RUN(test_rules);
+    T_RUN(test_both_ways);
+    T_RUN(test_sound);
     T_RUN(test_unknown);
     T_RUN(test_narrow_words);
     T_RUN(test_nested);

@@ -469,8 +469,8 @@ test_refusals(void)
         const char *why;
     } rows[] = {
         { "[]", "not an object" },
-        { "{}", "member \"hidden_size\" is missing, not a whole number from 1 to 1048576; another "
-                "name of it is not known for this model_type" },
+        { "{}", "member \"hidden_size\" is missing, not a whole number from 1 to 1048576; "
+                "another name of it is not known for this model_type" },
         { "{\"model_type\": \"qwen3\", \"hidden_size\": 64}",
           "member \"num_hidden_layers\" is missing, not a whole number from 1 to 4096" },
         { TINY(", \"model_type\": 7"), "member \"model_type\" is 7, not a string" },

@@ -315,7 +315,7 @@ add_filling_head(making *m)
 {
     const uint64_t hidden = m->shape->hidden;
 
-    add_matrix(m, "transform", BERTHI_WEIGHT_HEAD, hidden, hidden);
+    add_matrix(m, "transform", BERTHI_WEIGHT_LINEAR, hidden, hidden);
     add_vector(m, "transform", hidden);
     add_vector(m, "decoder", m->shape->vocabulary);
 }

@@ -471,7 +471,8 @@ interop: all $(MAKER_PROGRAMS)
 	    { BERTH_MODELS_PYTHON=$$(tests/interop/venv.sh models) || :; } && \
 	    export BERTH_MODELS_PYTHON && \
 	    tests/run.sh $(wildcard tests/interop/compare_*.py tests/interop/quantize_*.py \
-	        tests/interop/plan_*.py tests/interop/map_*.py tests/interop/dlpack_*.py \
+	        tests/interop/plan_*.py tests/interop/estimate_*.py \
+	        tests/interop/map_*.py tests/interop/dlpack_*.py \
 	        tests/interop/llama_*.py tests/interop/train_*.py) \
 	    tests/interop/parts.sh
 bench: all $(BENCH_PROGRAMS) $(MAKER_PROGRAMS)

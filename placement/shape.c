@@ -11,20 +11,20 @@
 
 #define ALIASES(name, ...) static const char *const name[] = { __VA_ARGS__, NULL }
 
-ALIASES(hidden_keys, "hidden_size", "n_embd", "d_model");
-ALIASES(layer_keys, "num_hidden_layers", "n_layer", "num_layers");
+ALIASES(hidden_keys, "hidden_size", "n_embd", "d_model", "n_embed");
+ALIASES(layer_keys, "num_hidden_layers", "n_layer", "num_layers", "n_layers");
 ALIASES(decoder_keys, "num_decoder_layers", "decoder_layers", "num_layers");
 ALIASES(encoder_keys, "encoder_layers", "num_layers");
 ALIASES(decoder_head_keys, "num_heads", "decoder_attention_heads");
 ALIASES(decoder_width_keys, "d_ff", "decoder_ffn_dim");
-ALIASES(head_keys, "num_attention_heads", "n_head", "num_heads");
+ALIASES(head_keys, "num_attention_heads", "n_head", "num_heads", "n_heads");
 ALIASES(kv_head_keys, "num_key_value_heads", "num_kv_heads");
 ALIASES(head_dim_keys, "head_dim", "d_kv");
-ALIASES(intermediate_keys, "intermediate_size", "n_inner", "ffn_dim", "d_ff",
+ALIASES(intermediate_keys, "block_ff_dim", "intermediate_size", "n_inner", "ffn_dim", "d_ff",
         "ffn_hidden_size");
 ALIASES(vocabulary_keys, "vocab_size");
 ALIASES(position_keys, "max_position_embeddings", "n_positions", "max_sequence_length",
-        "max_target_positions");
+        "max_target_positions", "max_seq_len");
 ALIASES(state_heads_keys, "linear_num_value_heads");
 ALIASES(nope_keys, "qk_nope_head_dim");
 ALIASES(rope_keys, "qk_rope_head_dim");
@@ -182,18 +182,20 @@ ties(berthi_shape_reading *r, bool fallback)
 }
 
 static void
-read_biases(berthi_shape_reading *r, uint32_t flags)
+read_biases(berthi_shape_reading *r, uint64_t flags)
 {
     berthi_shape *const shape = r->shape;
     const bool has_all = flags & BERTHI_FAMILY_USE_BIAS
                          && berthi_shape_flag(r, "use_bias",
                                               berthi_shape_flag(r, "bias",
                                                                 flags & BERTHI_FAMILY_MLP_BIAS));
+    const bool has_qkv =
+        berthi_shape_flag(r, "use_qkv_bias", flags & BERTHI_FAMILY_QKV_BIAS);
 
     shape->has_attention_bias
         = flags & BERTHI_FAMILY_USE_BIAS
               ? has_all
-              : berthi_shape_flag(r, "attention_bias", flags & BERTHI_FAMILY_QKV_BIAS);
+              : berthi_shape_flag(r, "attention_bias", has_qkv);
     shape->has_mlp_bias
         = flags & BERTHI_FAMILY_USE_BIAS
               ? has_all
@@ -295,18 +297,35 @@ read_mamba2(berthi_shape_reading *r, berthi_state_layer *state)
     state->inner = berthi_shape_member(r, "mamba_expand", 1, 64, 2) * r->shape->hidden;
 }
 
+/* Every layer has a state, and its sizes plain names. */
+static void
+read_all_state(berthi_shape_reading *r, uint64_t flags)
+{
+    berthi_state_layer *const state = &r->shape->state;
+
+    state->kernel = berthi_shape_member(r, "conv_kernel", 1, 4096, 4);
+    if (flags & BERTHI_FAMILY_MAMBA2) {
+        state->kind = BERTHI_STATE_MAMBA2;
+        state->inner = berthi_shape_member(r, "expand", 1, 64, 2) * r->shape->hidden;
+        state->value_heads = berthi_shape_member(r, "num_heads", 1, 4096, 128);
+        state->key_heads = berthi_shape_member(r, "n_groups", 1, 4096, 8);
+        state->key_dim = berthi_shape_member(r, "state_size", 1, 65536, 128);
+    } else {
+        state->kind = BERTHI_STATE_MAMBA;
+        state->inner = mamba_width(r, "expand", 2);
+        state->key_dim = berthi_shape_member(r, "state_size", 1, 65536, 16);
+        state->step_rank = step_rank(r);
+    }
+}
+
 /* Layers without a cache that grows: how they are made, if the file has any. */
 static void
-read_state(berthi_shape_reading *r, uint32_t family_flags)
+read_state(berthi_shape_reading *r, uint64_t family_flags)
 {
     berthi_state_layer *const state = &r->shape->state;
 
     if (family_flags & BERTHI_FAMILY_ALL_STATE) {
-        state->kind = BERTHI_STATE_MAMBA;
-        state->inner = mamba_width(r, "expand", 2);
-        state->key_dim = berthi_shape_member(r, "state_size", 1, 65536, 16);
-        state->kernel = berthi_shape_member(r, "conv_kernel", 1, 4096, 4);
-        state->step_rank = step_rank(r);
+        read_all_state(r, family_flags);
     } else if (berthi_json_find(r->model, state_heads_keys[0]) != NULL) {
         read_delta(r, state);
     } else if (berthi_json_find(r->model, "conv_L_cache") != NULL) {
@@ -318,9 +337,31 @@ read_state(berthi_shape_reading *r, uint32_t family_flags)
     }
 }
 
+/* LFM2 gives a width that its class shrinks by a third, and rounds. */
+static uint64_t
+adjusted_width(berthi_shape_reading *r, uint64_t width)
+{
+    const uint64_t unit =
+        berthi_shape_member(r, "block_multiple_of", 1, BERTHI_SHAPE_WIDTH, 256);
+    const berthi_json_value *const factor =
+        berthi_json_find(r->model, "block_ffn_dim_multiplier");
+    double times = 1.0;
+
+    if (!berthi_shape_flag(r, "block_auto_adjust_ff_dim", false))
+        return width;
+    width = 2 * width / 3;
+    if (factor == NULL)
+        return width;
+    if (!berthi_json_can_read_double(factor, &times) || !(times > 0 && times <= 16))
+        berthi_shape_refuse(r, "block_ffn_dim_multiplier", factor, "a number up to 16");
+    else
+        width = (uint64_t)(times * (double)width);
+    return (width + unit - 1) / unit * unit;
+}
+
 /* T5 says it in a word: "relu", "gated-gelu". */
 static uint64_t
-mlp_matrices(berthi_shape_reading *r, uint32_t flags)
+mlp_matrices(berthi_shape_reading *r, uint64_t flags)
 {
     if (flags & BERTHI_FAMILY_ENCODER)
         return strncmp(text_of(r, "feed_forward_proj"), "gated", 5) == 0 ? 3 : 2;
@@ -329,7 +370,7 @@ mlp_matrices(berthi_shape_reading *r, uint32_t flags)
 
 /* How long a context may be, and the tables of positions and of kinds of tokens. */
 static void
-read_positions(berthi_shape_reading *r, uint32_t flags)
+read_positions(berthi_shape_reading *r, uint64_t flags)
 {
     berthi_shape *const shape = r->shape;
 
@@ -371,7 +412,8 @@ read_model(berthi_shape_reading *r)
     /* OPT has its words narrower in one of its models, and ends without a norm there. */
     shape->embedding = berthi_shape_member(r, "word_embed_proj_dim", 1,
                                            BERTHI_SHAPE_WIDTH / 16, shape->hidden);
-    shape->has_final_norm = berthi_shape_flag(r, "do_layer_norm_before", true)
+    shape->has_final_norm = (family->flags & BERTHI_FAMILY_BARE_NORMS) == 0
+                            && berthi_shape_flag(r, "do_layer_norm_before", true)
                             && !berthi_shape_flag(r, "_remove_final_layer_norm", false);
     read_positions(r, family->flags);
     /* Falcon's later models have a norm for each half of the layer. */
@@ -384,9 +426,13 @@ read_model(berthi_shape_reading *r)
         return;
     read_heads(r, family);
     read_latent(r);
-    wide = is_plain ? 4 * shape->hidden : family->intermediate;
+    /* Where all layers have experts, nothing else may be said. */
+    wide = is_plain ? 4 * shape->hidden
+                    : berthi_shape_member(r, "moe_intermediate_size", 1, BERTHI_SHAPE_WIDTH,
+                                          family->intermediate);
     r->layer.intermediate = need(r, has_encoder ? decoder_width_keys : intermediate_keys,
                                  BERTHI_SHAPE_WIDTH, wide);
+    r->layer.intermediate = adjusted_width(r, r->layer.intermediate);
 }
 
 berth_status

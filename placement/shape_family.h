@@ -4,7 +4,8 @@
  * say: biases, norms, names of linear layers, windows, defaults.
  *
  * Source: the configuration and modelling classes of transformers 5.23. A row is
- * right when the sum over its weights is the published number of parameters.
+ * right when the sum over its weights is the published number of parameters, and
+ * that of the class itself: tests/interop/estimate_families.py asks it.
  */
 #ifndef BERTH_PLACEMENT_SHAPE_FAMILY_H
 #define BERTH_PLACEMENT_SHAPE_FAMILY_H
@@ -41,6 +42,13 @@
 #define BERTHI_FAMILY_PLAIN_KEYS 16777216u /* whose linear layer has no bias         */
 #define BERTHI_FAMILY_BOTH_WAYS 33554432u /* tokens see those behind them: BERT      */
 #define BERTHI_FAMILY_PADDED 67108864u   /* two of its positions are no token's      */
+#define BERTHI_FAMILY_BARE_NORMS 134217728u /* norms have no weights                 */
+#define BERTHI_FAMILY_WORD_NORM 268435456u /* behind the embeddings                  */
+#define BERTHI_FAMILY_OUTPUT_BIAS 536870912u /* of attention, the output's alone     */
+#define BERTHI_FAMILY_SPLIT_DELTA 1073741824u /* gates of a delta net by themselves  */
+#define BERTHI_FAMILY_SHARED_IS_DENSE 2147483648u /* without experts it is the MLP   */
+#define BERTHI_FAMILY_MAMBA2 UINT64_C(4294967296) /* ALL_STATE, of the second kind   */
+#define BERTHI_FAMILY_LISTED UINT64_C(8589934592) /* attention where a list says so  */
 
 /* Which layers look back only so far, where "layer_types" does not say. */
 typedef enum berthi_family_window {
@@ -64,10 +72,11 @@ typedef struct berthi_family_names {
 typedef struct berthi_family {
     const char *model_type;
     const berthi_family_names *names;
-    uint32_t flags;
+    uint64_t flags;
     uint8_t norms;          /* on the hidden state, in a layer                      */
     uint8_t window;         /* berthi_family_window                                 */
     uint8_t pattern;        /* WINDOW_PATTERN: default of n                         */
+    uint8_t numbers;        /* of its activation, in a layer                        */
     /* Defaults of the class, which "text_config" often leaves out; 0: it has to say. */
     uint32_t heads;
     uint32_t kv_heads;

@@ -13,6 +13,7 @@ ALIASES(expert_keys, "n_routed_experts", "num_local_experts", "num_experts",
         "moe_num_experts");
 ALIASES(used_keys, "num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k");
 ALIASES(expert_width_keys, "moe_intermediate_size");
+ALIASES(shared_keys, "shared_expert_intermediate_size", "shared_intermediate_size");
 ALIASES(pattern_keys, "sliding_window_pattern", "_sliding_window_pattern");
 
 /* A member that lists one value for each layer; NULL: it is not there. */
@@ -29,6 +30,8 @@ typedef struct layer_rules {
     uint64_t pattern; /* all but every n-th layer; 0: not by pattern */
     uint64_t first;   /* windows from this layer on */
     uint64_t attention_every; /* every n-th layer, the others have a state; 0: all */
+    bool has_listed; /* attention is where `attending` says, the others have a state */
+    const berthi_json_value *attending; /* numbers of layers */
     berthi_layer sparse; /* the numbers of the MLP with experts */
     uint64_t first_sparse;
     uint64_t sparse_every; /* layers whose number divides by it */
@@ -68,17 +71,18 @@ take_word(berthi_shape_reading *r, layer_list *list)
     return word;
 }
 
+/* The first of a list of layers' numbers; NULL: there is none. */
 static const berthi_json_value *
-open_dense(berthi_shape_reading *r)
+open_numbers(berthi_shape_reading *r, const char *key)
 {
-    const berthi_json_value *const value = berthi_json_find(r->model, "mlp_only_layers");
+    const berthi_json_value *const value = berthi_json_find(r->model, key);
     uint64_t count = 0;
     uint64_t number;
 
     for (const berthi_json_value *v = berthi_json_first(value); v != NULL;
          v = berthi_json_next(v))
         if (++count > BERTHI_SHAPE_LAYERS || !berthi_json_can_read_unsigned(v, &number))
-            berthi_shape_refuse(r, "mlp_only_layers", value, "a list of layers");
+            berthi_shape_refuse(r, key, value, "a list of layers");
     return berthi_json_first(value);
 }
 
@@ -103,7 +107,7 @@ read_windows(berthi_shape_reading *r, layer_rules *rules)
         = berthi_shape_member(r, "attention_chunk_size", 1, BERTHI_SHAPE_TOKENS, 0);
 
     rules->window
-        = berthi_shape_member(r, "sliding_window", 1, BERTHI_SHAPE_TOKENS, chunk);
+        = berthi_shape_member(r, "sliding_window", 0, BERTHI_SHAPE_TOKENS, chunk);
     /* With layer_types the list decides, layer by layer; so does the family without. */
     if (family->window == BERTHI_WINDOW_PATTERN)
         rules->pattern = berthi_shape_number(r, pattern_keys, 1, BERTHI_SHAPE_LAYERS,
@@ -121,6 +125,19 @@ read_windows(berthi_shape_reading *r, layer_rules *rules)
                                                      BERTHI_SHAPE_LAYERS, 4);
 }
 
+/* Where a file has no words for its layers: which of them are attention. */
+static void
+read_attending(berthi_shape_reading *r, layer_rules *rules)
+{
+    if ((r->shape->family->flags & BERTHI_FAMILY_LISTED) == 0)
+        return;
+    rules->attending = open_numbers(r, "attn_layer_indices");
+    if (rules->attending == NULL)
+        rules->attending = open_numbers(r, "full_attn_idxs");
+    rules->has_listed =
+        rules->attending != NULL || r->shape->state.kind == BERTHI_STATE_MAMBA2;
+}
+
 /* Of the layers with experts: numbers of the MLP, and which layers they are. */
 static void
 read_experts(berthi_shape_reading *r, layer_rules *rules)
@@ -132,14 +149,18 @@ read_experts(berthi_shape_reading *r, layer_rules *rules)
     uint64_t shared;
 
     sparse->experts = berthi_shape_number(r, expert_keys, 0, most, 0);
-    if (sparse->experts == 0)
+    if (sparse->experts == 0) {
+        if (r->shape->family->flags & BERTHI_FAMILY_SHARED_IS_DENSE)
+            r->layer.intermediate =
+                berthi_shape_number(r, shared_keys, 1, width, r->layer.intermediate);
         return;
+    }
     sparse->experts_used = berthi_shape_number(r, used_keys, 1, sparse->experts, 1);
     sparse->expert_intermediate
         = berthi_shape_number(r, expert_width_keys, 1, width, r->layer.intermediate);
     shared = berthi_shape_member(r, "n_shared_experts", 0, most, is_one);
     sparse->shared_intermediate
-        = berthi_shape_member(r, "shared_expert_intermediate_size", 0, width,
+        = berthi_shape_number(r, shared_keys, 0, width,
                               shared * sparse->expert_intermediate);
     /* Llama 4 gives the dense layers' width a name of its own. */
     r->layer.intermediate = berthi_shape_member(r, "intermediate_size_mlp", 1, width,
@@ -152,7 +173,7 @@ read_experts(berthi_shape_reading *r, layer_rules *rules)
         = berthi_shape_member(r, "decoder_sparse_step", 1, BERTHI_SHAPE_LAYERS,
                               berthi_shape_member(r, "interleave_moe_layer_step", 1,
                                                   BERTHI_SHAPE_LAYERS, 1));
-    rules->dense = open_dense(r);
+    rules->dense = open_numbers(r, "mlp_only_layers");
 }
 
 /* -------------------------------------------------------------------- one layer */
@@ -198,9 +219,11 @@ make_listed(berthi_shape_reading *r, const layer_rules *rules, const char *word,
     if (is_one_of(word, window_words)) {
         layer->window = rules->window;
         if (layer->window == 0)
-            berthi_shape_refuse(r, "sliding_window", NULL,
-                                "a whole number, and \"layer_types\" has windows");
-    } else if (is_one_of(word, state_words)) {
+            berthi_shape_refuse(r, "sliding_window",
+                                berthi_json_find(r->model, "sliding_window"),
+                                "a number of tokens, and \"layer_types\" has windows");
+    } else if (is_one_of(word, state_words)
+               && (r->shape->is_known || r->shape->state.kind != BERTHI_STATE_ABSENT)) {
         if (r->shape->state.kind == BERTHI_STATE_ABSENT)
             berthi_shape_refuse(r, "linear_num_value_heads", NULL,
                                 "a whole number, and \"layer_types\" has such layers");
@@ -215,7 +238,8 @@ static void
 make_ruled(const berthi_shape_reading *r, const layer_rules *rules, uint64_t number,
            berthi_layer *layer)
 {
-    if (r->shape->state.kind == BERTHI_STATE_MAMBA
+    if (r->shape->family->flags & BERTHI_FAMILY_ALL_STATE
+        || (rules->has_listed && !is_listed(rules->attending, number))
         || (rules->attention_every > 0 && (number + 1) % rules->attention_every != 0))
         make_state(r, layer);
     else if (number >= rules->first
@@ -288,6 +312,7 @@ berthi_shape_read_layers(berthi_shape_reading *r)
                           .mlps = open_list(r, "mlp_layer_types") };
 
     read_windows(r, &rules);
+    read_attending(r, &rules);
     read_experts(r, &rules);
     if (shape->encoder_layers > 0) {
         berthi_layer encoder = r->layer;

@@ -14,7 +14,7 @@ typedef struct making {
 } making;
 
 static bool
-has(const making *m, uint32_t flag)
+has(const making *m, uint64_t flag)
 {
     return m->shape->family->flags & flag;
 }
@@ -63,6 +63,14 @@ add_linear(making *m, const char *module, uint64_t outputs, uint64_t inputs)
         add_vector(m, module, outputs);
 }
 
+static void
+add_norm(making *m, const char *module, uint64_t elements)
+{
+    add_vector(m, module, elements);
+    if (has(m, BERTHI_FAMILY_NORM_BIAS))
+        add_vector(m, module, elements);
+}
+
 /* `count` norms of one width; with their biases where the family has them. */
 static void
 add_norms(making *m, uint64_t elements, uint64_t norms)
@@ -84,8 +92,8 @@ add_head_norms(making *m, const berthi_layer *layer)
 
     if (!is_wide && !has(m, BERTHI_FAMILY_HEAD_NORMS))
         return;
-    add_vector(m, "q_norm", layer->key_dim * (is_wide ? layer->heads : 1));
-    add_vector(m, "k_norm", layer->key_dim * (is_wide ? layer->kv_heads : 1));
+    add_norm(m, "q_norm", layer->key_dim * (is_wide ? layer->heads : 1));
+    add_norm(m, "k_norm", layer->key_dim * (is_wide ? layer->kv_heads : 1));
 }
 
 /* Queries, keys, values and output of one attention. */
@@ -109,7 +117,8 @@ add_heads(making *m, const berthi_layer *layer)
         m->has_bias = m->shape->has_attention_bias;
         add_linear(m, names->value, values, hidden);
     }
-    m->has_bias = m->has_bias && !has(m, BERTHI_FAMILY_BIAS_QKV_ONLY);
+    m->has_bias = (m->has_bias && !has(m, BERTHI_FAMILY_BIAS_QKV_ONLY))
+                  || has(m, BERTHI_FAMILY_OUTPUT_BIAS);
     add_linear(m, names->output, hidden, layer->heads * layer->value_dim);
     add_head_norms(m, layer);
     if (has(m, BERTHI_FAMILY_SINKS))
@@ -147,8 +156,15 @@ add_delta(making *m, const berthi_state_layer *state)
     const uint64_t hidden = m->shape->hidden;
     const uint64_t keys = state->key_heads * state->key_dim;
 
-    add_linear(m, "in_proj_qkvz", 2 * keys + 2 * state->inner, hidden);
-    add_linear(m, "in_proj_ba", 2 * state->value_heads, hidden);
+    if (has(m, BERTHI_FAMILY_SPLIT_DELTA)) {
+        add_linear(m, "in_proj_qkv", 2 * keys + state->inner, hidden);
+        add_linear(m, "in_proj_z", state->inner, hidden);
+        add_linear(m, "in_proj_b", state->value_heads, hidden);
+        add_linear(m, "in_proj_a", state->value_heads, hidden);
+    } else {
+        add_linear(m, "in_proj_qkvz", 2 * keys + 2 * state->inner, hidden);
+        add_linear(m, "in_proj_ba", 2 * state->value_heads, hidden);
+    }
     add_vector(m, "conv1d", (2 * keys + state->inner) * state->kernel);
     add_vector(m, "dt_bias", state->value_heads);
     add_vector(m, "A_log", state->value_heads);
@@ -267,6 +283,8 @@ add_layers(making *m, uint32_t kind)
         add_experts(m, layer);
     else if (layer->intermediate > 0)
         add_mlp(m, layer->intermediate);
+    if (m->shape->family->numbers > 0)
+        add_vector(m, "act_fn", m->shape->family->numbers);
     add_norms(m, m->shape->hidden, m->shape->layer_norms + layer->has_cross);
 }
 
@@ -292,6 +310,8 @@ add_outer(making *m)
 
     add_matrix(m, "embed_tokens", BERTHI_WEIGHT_EMBEDDING, shape->vocabulary,
                shape->embedding);
+    if (has(m, BERTHI_FAMILY_WORD_NORM))
+        add_norms(m, hidden, 1);
     if (shape->embedding != hidden) {
         add_matrix(m, "project_in", BERTHI_WEIGHT_LINEAR, hidden, shape->embedding);
         add_matrix(m, "project_out", BERTHI_WEIGHT_LINEAR, shape->embedding, hidden);
@@ -328,8 +348,8 @@ add_end(making *m)
     m->layer = BERTHI_NO_LAYER;
     m->count = 1;
     if (has(m, BERTHI_FAMILY_BOTH_WAYS)) {
-        add_norms(m, shape->hidden, 2); /* behind the embeddings, and in the head */
         add_filling_head(m);
+        add_norms(m, shape->hidden, 1);
     } else if (shape->has_final_norm)
         add_norms(m, shape->hidden, shape->encoder_layers > 0 ? 2 : 1);
     if (!shape->ties_embeddings)

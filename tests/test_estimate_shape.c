@@ -2,6 +2,7 @@
 /* test_estimate_shape.c - config.json as numbers: published parameters, refusals. */
 #include "placement/shape.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/estimated.h"
@@ -354,6 +355,34 @@ test_rules(void)
     }
 }
 
+/*
+ * Each type of the table, from the defaults of its configuration, and variants of some:
+ * what the library's own class has in all. Made by tests/interop/estimate_families.py.
+ */
+static void
+test_families(void)
+{
+    char *const texts = fixture_read("tests/data/families.txt", NULL);
+    uint32_t families = 0;
+
+    for (char *line = texts; *line != '\0'; families++) {
+        char *const end = strchr(line, '\n');
+        char *config;
+        const uint64_t parameters = strtoull(line, &config, 10);
+        const estimated *e;
+
+        T_REQUIRE(end != NULL);
+        *end = '\0';
+        e = estimated_text(config + 1);
+        if (!CHECK(e != NULL) || !CHECK_EQ(count(e).all, parameters)
+            || !CHECK(e->shape.is_known && !e->shape.has_unknown_layers))
+            T_NOTE("%.300s", strstr(config, "model_type"));
+        line = end + 1;
+    }
+    CHECK_GE(families, 70);
+    free(texts);
+}
+
 /* What an encoder's layers see is not kept; the positions that no token has do not count. */
 static void
 test_both_ways(void)
@@ -411,6 +440,13 @@ test_unknown(void)
     CHECK_EQ(e->shape.kinds[0].key_dim, 16);
     /* 4 layers of 4 * 64 * 64 + 3 * 64 * 128 + 2 * 64, 2 * 6400, 64 */
     CHECK_EQ(count(e).all, 4 * (16384 + 24576 + 128) + 12800 + 64);
+    /* A state whose sizes have other names here is no reason to refuse all. */
+    e = estimated_text(TINY(", \"model_type\": \"new\", "
+                            "\"layer_types\": [\"linear_attention\", \"full_attention\", "
+                            "\"full_attention\", \"full_attention\"]"));
+    T_REQUIRE(e != NULL);
+    CHECK(e->shape.has_unknown_layers);
+    check_kind(&e->shape.kinds[0], 4, BERTHI_ATTENTION_HEADS, 0, 0);
 }
 
 /* Words narrower than what is between the layers, and no norm behind them. */
@@ -491,11 +527,20 @@ test_refusals(void)
         { TINY(", \"layer_types\": [\"full_attention\"]"),
           "member \"layer_types\" is not a list with one entry for each layer" },
         { TINY(", \"layer_types\": 1"), "\"layer_types\"" },
-        { TINY(", \"layer_types\": [1, 2, 3, 4]"), "member \"layer_types\" is not a list of strings" },
+        { TINY(", \"layer_types\": [1, 2, 3, 4]"),
+          "member \"layer_types\" is not a list of strings" },
         { TINY(", \"layer_types\": [\"sliding_attention\", \"a\", \"b\", \"c\"]"),
           "\"sliding_window\" is missing" },
-        { TINY(", \"layer_types\": [\"mamba\", \"a\", \"b\", \"c\"]"),
+        { TINY(", \"sliding_window\": 0, \"layer_types\": [\"sliding_attention\", \"a\", \"b\", "
+               "\"c\"]"),
+          "\"sliding_window\" is 0, not a number of tokens" },
+        { TINY(", \"model_type\": \"qwen3_next\", \"layer_types\": [\"mamba\", \"a\", \"b\", "
+               "\"c\"]"),
           "\"linear_num_value_heads\" is missing" },
+        { TINY(", \"block_auto_adjust_ff_dim\": true, \"block_ffn_dim_multiplier\": 17"),
+          "\"block_ffn_dim_multiplier\" is 17, not a number up to 16" },
+        { TINY(", \"model_type\": \"lfm2\", \"full_attn_idxs\": [-1]"),
+          "member \"full_attn_idxs\" is not a list of layers" },
         { TINY(", \"num_experts\": 4, \"mlp_only_layers\": [\"x\"]"),
           "\"mlp_only_layers\"" },
         { TINY(", \"num_experts\": 4, \"num_experts_per_tok\": 5"),
@@ -553,6 +598,11 @@ test_bounds(void)
                                 "\"num_hidden_layers\": 4, \"vocab_size\": 100}";
     static const char delta[] = TINY(", \"linear_num_value_heads\": 8");
     static const char mamba2[] = TINY(", \"mamba_d_state\": 8");
+    static const char second[] = "{\"model_type\": \"mamba2\", \"hidden_size\": 64, "
+                                 "\"num_hidden_layers\": 4, \"vocab_size\": 100}";
+    static const char sound[] = "{\"model_type\": \"whisper\", \"d_model\": 64, "
+                                "\"num_layers\": 4, \"num_heads\": 4, \"d_ff\": 9, "
+                                "\"vocab_size\": 100}";
     static const char sparse[] = TINY(", \"num_experts\": 6");
     static const struct {
         const char *text;
@@ -593,8 +643,16 @@ test_bounds(void)
         { mamba2, "mamba_expand", 1, 64 },
         { heads, "conv_L_cache", 1, 4096 },
         { heads, "attention_chunk_size", 1, UINT64_C(1) << 40 },
-        { TINY(", \"layer_types\": [\"sliding_attention\", \"a\", \"b\", \"c\"]"),
-          "sliding_window", 1, UINT64_C(1) << 40 },
+        { heads, "sliding_window", 0, UINT64_C(1) << 40 },
+        { TINY(", \"model_type\": \"bert\""), "type_vocab_size", 0, 65536 },
+        { sound, "max_source_positions", 1, UINT64_C(1) << 40 },
+        { sound, "num_mel_bins", 1, 65536 },
+        { second, "conv_kernel", 1, 4096 },
+        { second, "expand", 1, 64 },
+        { second, "num_heads", 1, 4096 },
+        { second, "n_groups", 1, 4096 },
+        { second, "state_size", 1, 65536 },
+        { TINY(", \"block_auto_adjust_ff_dim\": true"), "block_multiple_of", 1, 16777216 },
         { TINY(", \"model_type\": \"gemma2\", \"sliding_window\": 8"),
           "sliding_window_pattern", 1, 4096 },
         { TINY(", \"model_type\": \"qwen2\", \"sliding_window\": 8"), "max_window_layers", 0,
@@ -709,6 +767,7 @@ main(int argc, char **argv)
     T_RUN(test_experts);
     T_RUN(test_states);
     T_RUN(test_rules);
+    T_RUN(test_families);
     T_RUN(test_both_ways);
     T_RUN(test_sound);
     T_RUN(test_unknown);

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters of model types: `berth estimate` of a config.json against the library's own classes.
+
+    estimate_families.py [--write FILE | TYPE...]
+
+Each type of shape_family.c's table that the library has is made without memory, from the defaults
+of its configuration and from the variants below; what its state has in all is what berth counts
+from the configuration alone. --write notes numbers and configurations for test_estimate_shape.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+
+import libraries as lib
+from libraries import torch, transformers
+
+TABLE = lib.ROOT / "placement" / "shape_family.c"
+CLASSES = {"whisper": "AutoModelForSpeechSeq2Seq", "t5": "AutoModelForSeq2SeqLM",
+           "mt5": "AutoModelForSeq2SeqLM", "umt5": "AutoModelForSeq2SeqLM",
+           "bert": "AutoModelForMaskedLM", "roberta": "AutoModelForMaskedLM",
+           "camembert": "AutoModelForMaskedLM", "xlm-roberta": "AutoModelForMaskedLM"}
+# With a tower that needs headers, or of somebody else's code.
+OTHERS = {"gemma3", "gemma4", "qwen2_vl", "qwen2_5_vl", "kimi_k2"}
+VARIANTS = [
+    ("bamba", {"attn_layer_indices": [9, 18, 27]}),
+    ("granitemoehybrid", {"num_local_experts": 0, "shared_intermediate_size": 8192,
+                          "layer_types": ["mamba"] * 5 + ["attention"] + ["mamba"] * 26}),
+    ("lfm2", {"layer_types": ["conv", "conv", "full_attention"] * 2, "num_hidden_layers": 6}),
+    ("lfm2", {"block_auto_adjust_ff_dim": False}),
+    ("lfm2", {"block_ffn_dim_multiplier": 1.3, "block_multiple_of": 512}),
+    ("stablelm", {"use_qkv_bias": True}),
+    ("glm", {"attention_bias": False}),
+    ("mamba2", {"num_heads": 64, "hidden_size": 2048, "n_groups": 1, "tie_word_embeddings": True}),
+    ("qwen3_5_text", {"linear_num_value_heads": 48, "num_hidden_layers": 8, "layer_types": None}),
+    ("whisper", {"encoder_layers": 32, "decoder_layers": 2, "d_model": 1280,
+                 "encoder_attention_heads": 20, "decoder_attention_heads": 20,
+                 "encoder_ffn_dim": 5120, "decoder_ffn_dim": 5120, "num_mel_bins": 128}),
+    ("bert", {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24,
+              "num_attention_heads": 16}),
+    ("gpt_neo", {"intermediate_size": 1234}),
+]
+# What no count depends on.
+NOISE = re.compile(r"_token_id$|dropout|_pdrop|^output_|_eps(ilon)?$|initializer|^use_cache$|"
+                   r"return_dict|^chunk_size|label|^rope|transformers_version|problem_type|_coef$|"
+                   r"^mask_|^apply_spec|_drop$|layerdrop|^is_|^dtype$|^name_or_path$|^_name")
+t = lib.Tally()
+
+
+def types():
+    return re.findall(r'model_type = "([^"]+)"', TABLE.read_text(encoding="utf-8"))[1:]
+
+
+def count(kind, config):
+    """Of what a checkpoint has: buffers that are saved, too, and tied tensors once."""
+    class_ = getattr(transformers, CLASSES.get(kind, "AutoModelForCausalLM"))
+    with torch.device("meta"):
+        model = class_.from_config(config)
+    saved = set(model.state_dict())
+    return (sum(p.numel() for p in model.parameters())
+            + sum(b.numel() for name, b in model.named_buffers() if name in saved
+                  and "correction_bias" in name))
+
+
+def plain(value):
+    """Numbers, words and lists of them, and objects of those."""
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()
+                if not NOISE.search(k) and isinstance(v, (bool, int, float, str, list, dict))}
+    return value
+
+
+def texts(kind, words):
+    config = transformers.AutoConfig.for_model(kind, **words)
+    shown = plain(json.loads(config.to_json_string(use_diff=False)))
+    return count(kind, config), json.dumps(shown, separators=(",", ":"))
+
+
+def ours(text, folder):
+    path = os.path.join(folder, "config.json")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    done = subprocess.run([os.environ["BERTH"], "estimate", path, "--json"],
+                          capture_output=True, text=True, check=False)
+    answer = json.loads(done.stdout)
+    return answer["model"]["parameters"] if done.returncode == 0 else answer["error"]["message"]
+
+
+def main():
+    is_writing = sys.argv[1:2] == ["--write"]
+    wanted = sys.argv[1:] if not is_writing else []
+    cases = [(kind, {}) for kind in wanted or types() if kind not in OTHERS]
+    cases += [] if wanted else VARIANTS
+    lines = []
+    with lib.folder() as folder:
+        for kind, words in cases:
+            with t.part(f"{kind} {words}"):
+                theirs, text = texts(kind, words)
+                found = ours(text, folder)
+                t.check(found == theirs, f"{kind} {words}: {found}, not {theirs}")
+                lines.append(f"{theirs} {text}\n")
+    if is_writing:
+        with open(sys.argv[2], "w", encoding="utf-8") as file:
+            file.writelines(lines)
+    t.end()
+
+
+if __name__ == "__main__":
+    main()

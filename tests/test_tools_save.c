@@ -92,6 +92,25 @@ test_mode_stays(void)
     umask(mask);
 }
 
+/* Who may give files away gives it to whom it was. */
+static void
+test_owner_stays(void)
+{
+    const char *const path = fixture_format("%s/plan.json", fixture_folder());
+    struct stat found;
+    save v;
+
+    if (geteuid() != 0)
+        T_SKIP("only root may give files away");
+    fixture_text(path, "old");
+    CHECK_EQ(chown(path, 12345, 23456), 0);
+    CHECK_EQ(save_begin(&v, &command, path, true), BERTH_OK);
+    CHECK_EQ(save_end(&v, BERTH_OK), BERTH_OK);
+    CHECK_EQ(stat(path, &found), 0);
+    CHECK_EQ(found.st_uid, 12345);
+    CHECK_EQ(found.st_gid, 23456);
+}
+
 /* Not even where what is there may be replaced; what only begins like weights is none. */
 static void
 test_weights(void)
@@ -99,6 +118,7 @@ test_weights(void)
     static const char header[] = "{}";
     const char *const folder = fixture_folder();
     const char *const path = fixture_format("%s/a.safetensors", folder);
+    char longer[0x180];
     save v;
 
     fixture_raw(path, 2, header, 2, 0);
@@ -111,6 +131,12 @@ test_weights(void)
     CHECK_EQ(save_end(&v, BERTH_OK), BERTH_OK);
     CHECK_EQ(save_refuse_weights(&command, path), BERTH_OK);
     fixture_raw(path, 2, "[]", 2, 0);
+    CHECK_EQ(save_refuse_weights(&command, path), BERTH_OK);
+    memset(longer, ' ', sizeof longer);
+    longer[0] = '{';
+    fixture_raw(path, sizeof longer, longer, sizeof longer, 0); /* its length has two bytes */
+    CHECK_EQ(save_refuse_weights(&command, path), BERTH_EINVAL);
+    fixture_raw(path, sizeof longer + 1, longer, sizeof longer, 0);
     CHECK_EQ(save_refuse_weights(&command, path), BERTH_OK);
     CHECK_EQ(save_refuse_weights(&command, folder), BERTH_OK);
 }
@@ -196,6 +222,8 @@ test_signal(void)
             || save_begin(&v, &command, path, false) != BERTH_OK
             || save_end(&done, BERTH_OK) != BERTH_OK)
             _exit(1);
+        /* The name that was ours is somebody else's now. */
+        fixture_text(fixture_format("%s/.other.json.berth-%ld.tmp", folder, (long)getpid()), "");
         output_text(&v.out, "half");
         output_flush(&v.out);
         raise(SIGTERM);
@@ -204,7 +232,7 @@ test_signal(void)
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
     CHECK_EQ(WEXITSTATUS(status), 130);
     CHECK_EQ(access(other, F_OK), 0);
-    CHECK_EQ(count_files(folder), 1);
+    CHECK_EQ(count_files(folder), 2);
 }
 
 static void
@@ -373,6 +401,7 @@ main(int argc, char **argv)
     T_RUN(test_appears);
     T_RUN(test_keeps);
     T_RUN(test_mode_stays);
+    T_RUN(test_owner_stays);
     T_RUN(test_weights);
     T_RUN(test_meets_another);
     T_RUN(test_temporary_name_is_taken);

@@ -363,7 +363,7 @@ adjusted_width(berthi_shape_reading *r, uint64_t width)
 static uint64_t
 mlp_matrices(berthi_shape_reading *r, uint64_t flags)
 {
-    if (flags & BERTHI_FAMILY_ENCODER)
+    if (flags & BERTHI_FAMILY_RELATIVE)
         return strncmp(text_of(r, "feed_forward_proj"), "gated", 5) == 0 ? 3 : 2;
     return flags & BERTHI_FAMILY_PLAIN_MLP ? 2 : 3;
 }
@@ -412,7 +412,8 @@ read_model(berthi_shape_reading *r)
     /* OPT has its words narrower in one of its models, and ends without a norm there. */
     shape->embedding = berthi_shape_member(r, "word_embed_proj_dim", 1,
                                            BERTHI_SHAPE_WIDTH / 16, shape->hidden);
-    shape->has_final_norm = (family->flags & BERTHI_FAMILY_BARE_NORMS) == 0
+    shape->has_final_norm = (family->flags & (BERTHI_FAMILY_BARE_NORMS
+                                              | BERTHI_FAMILY_NO_LAST_NORM)) == 0
                             && berthi_shape_flag(r, "do_layer_norm_before", true)
                             && !berthi_shape_flag(r, "_remove_final_layer_norm", false);
     read_positions(r, family->flags);

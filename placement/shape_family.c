@@ -46,6 +46,7 @@ static const berthi_family_names lfm2 = { "q_proj", "k_proj", "v_proj", "out_pro
     (F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TIES) | F(CLASSIC) | F(FUSED_QKV))
 #define BERT_FLAGS \
     (F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TIES) | F(CLASSIC) | F(BOTH_WAYS) | F(WORD_NORM))
+#define BART_FLAGS (F(PLAIN_MLP) | BIASES | F(TIES) | F(CLASSIC) | F(ENCODER))
 #define GPTJ_FLAGS (F(PLAIN_MLP) | F(MLP_BIAS) | F(NORM_BIAS) | F(HEAD_BIAS) | F(CLASSIC))
 #define QWEN3_5_FLAGS (F(HEAD_NORMS) | F(SHARED_GATE) | F(QUERY_GATE) | F(SPLIT_DELTA))
 
@@ -59,6 +60,8 @@ static const berthi_family families[] = {
       .norms = 2, .numbers = 2 },
     { .model_type = "arcee", .names = &llama, .flags = F(PLAIN_MLP), .norms = 2 },
     { .model_type = "bamba", .names = &llama, .flags = F(LISTED), .norms = 2 },
+    { .model_type = "bart", .names = &opt, .norms = 2,
+      .flags = BART_FLAGS | F(POSITIONS) | F(TWO_ROWS) | F(WORD_NORM) | F(NO_LAST_NORM) },
     { .model_type = "bert", .names = &bert, .flags = BERT_FLAGS, .norms = 2 },
     { .model_type = "bloom", .names = &neox, .norms = 2,
       .flags = F(PLAIN_MLP) | BIASES | F(TIES) | F(CLASSIC) | F(FUSED_QKV) | F(WORD_NORM) },
@@ -115,8 +118,11 @@ static const berthi_family families[] = {
       .norms = 2 },
     { .model_type = "llama4_text", .names = &llama, .flags = F(SHARED_IS_EXPERT),
       .norms = 2, .window = BERTHI_WINDOW_PATTERN, .pattern = 4 },
+    { .model_type = "m2m_100", .names = &opt, .flags = BART_FLAGS, .norms = 2 },
     { .model_type = "mamba", .names = &llama, .flags = F(TIES) | F(ALL_STATE), .norms = 1 },
     { .model_type = "mamba2", .names = &llama, .flags = F(ALL_STATE) | F(MAMBA2), .norms = 1 },
+    { .model_type = "mbart", .names = &opt, .norms = 2,
+      .flags = BART_FLAGS | F(POSITIONS) | F(TWO_ROWS) | F(WORD_NORM) },
     { .model_type = "minimax_m2", .names = &llama, .flags = F(WIDE_NORMS) | F(CORRECTION),
       .norms = 2 },
     { .model_type = "mistral", .names = &llama, .norms = 2, .window = BERTHI_WINDOW_ALL,
@@ -126,6 +132,8 @@ static const berthi_family families[] = {
       .window = BERTHI_WINDOW_ALL },
     { .model_type = "mpt", .names = &mpt, .norms = 2,
       .flags = F(PLAIN_MLP) | F(TIES) | F(CLASSIC) | F(FUSED_QKV) },
+    { .model_type = "mt5", .names = &t5, .flags = F(TIES) | F(ENCODER) | F(RELATIVE),
+      .norms = 2 },
     { .model_type = "nanochat", .names = &nano, .flags = F(PLAIN_MLP) | F(BARE_NORMS) },
     { .model_type = "olmo", .names = &llama, .flags = F(BARE_NORMS) },
     { .model_type = "olmo2", .names = &llama, .flags = F(WIDE_NORMS), .norms = 2 },
@@ -170,10 +178,10 @@ static const berthi_family families[] = {
     { .model_type = "starcoder2", .names = &star, .norms = 2,
       .window = BERTHI_WINDOW_ALL,
       .flags = F(PLAIN_MLP) | BIASES | F(TIES) | F(USE_BIAS) },
-    { .model_type = "t5", .names = &t5, .flags = F(TIES) | F(ENCODER), .norms = 2 },
+    { .model_type = "t5", .names = &t5, .flags = F(TIES) | F(ENCODER) | F(RELATIVE),
+      .norms = 2 },
     { .model_type = "whisper", .names = &opt, .norms = 2,
-      .flags = F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TIES) | F(CLASSIC) | F(ENCODER)
-               | F(AUDIO) | F(PLAIN_KEYS) },
+      .flags = BART_FLAGS | F(POSITIONS) | F(AUDIO) | F(PLAIN_KEYS) },
     { .model_type = "xlm-roberta", .names = &bert, .flags = BERT_FLAGS | F(PADDED),
       .norms = 2 },
 };

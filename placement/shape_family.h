@@ -49,6 +49,8 @@
 #define BERTHI_FAMILY_SHARED_IS_DENSE 2147483648u /* without experts it is the MLP   */
 #define BERTHI_FAMILY_MAMBA2 UINT64_C(4294967296) /* ALL_STATE, of the second kind   */
 #define BERTHI_FAMILY_LISTED UINT64_C(8589934592) /* attention where a list says so  */
+#define BERTHI_FAMILY_RELATIVE UINT64_C(17179869184) /* positions as a small table a side */
+#define BERTHI_FAMILY_NO_LAST_NORM UINT64_C(34359738368)
 
 /* Which layers look back only so far, where "layer_types" does not say. */
 typedef enum berthi_family_window {

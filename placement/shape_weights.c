@@ -301,32 +301,38 @@ add_ear(making *m)
                hidden);
 }
 
-/* T5 has positions as one small table of 32 rows in encoder and decoder each. */
+/*
+ * What an encoder reads words with is the decoder's, but for positions and norms. T5 has
+ * positions as one small table of 32 rows in each.
+ */
 static void
 add_outer(making *m)
 {
     const berthi_shape *const shape = m->shape;
     const uint64_t hidden = shape->hidden;
+    const uint64_t readers = has(m, BERTHI_FAMILY_ENCODER) && shape->sound_bands == 0 ? 2 : 1;
 
     add_matrix(m, "embed_tokens", BERTHI_WEIGHT_EMBEDDING, shape->vocabulary,
                shape->embedding);
-    if (has(m, BERTHI_FAMILY_WORD_NORM))
-        add_norms(m, hidden, 1);
     if (shape->embedding != hidden) {
         add_matrix(m, "project_in", BERTHI_WEIGHT_LINEAR, hidden, shape->embedding);
         add_matrix(m, "project_out", BERTHI_WEIGHT_LINEAR, shape->embedding, hidden);
     }
-    if (shape->learned_positions > 0)
-        add_matrix(m, "embed_positions", BERTHI_WEIGHT_EMBEDDING,
-                   shape->learned_positions, hidden);
     if (shape->token_types > 0)
         add_matrix(m, "token_type_embeddings", BERTHI_WEIGHT_EMBEDDING, shape->token_types,
                    hidden);
+    m->count = readers;
+    if (has(m, BERTHI_FAMILY_WORD_NORM))
+        add_norms(m, hidden, 1);
+    if (shape->learned_positions > 0)
+        add_matrix(m, "embed_positions", BERTHI_WEIGHT_EMBEDDING,
+                   shape->learned_positions, hidden);
+    if (has(m, BERTHI_FAMILY_RELATIVE))
+        add_matrix(m, "relative_attention_bias", BERTHI_WEIGHT_EMBEDDING, 32,
+                   shape->kinds[0].heads);
+    m->count = 1;
     if (has(m, BERTHI_FAMILY_AUDIO))
         add_ear(m);
-    else if (has(m, BERTHI_FAMILY_ENCODER))
-        add_matrix(m, "relative_attention_bias", BERTHI_WEIGHT_EMBEDDING,
-                   2 * UINT64_C(32), shape->kinds[0].heads);
 }
 
 /* Of a model that fills gaps: a layer of its own before the words, which have a bias each. */

@@ -19,7 +19,8 @@ from libraries import torch, transformers
 
 TABLE = lib.ROOT / "placement" / "shape_family.c"
 CLASSES = {"whisper": "AutoModelForSpeechSeq2Seq", "t5": "AutoModelForSeq2SeqLM",
-           "mt5": "AutoModelForSeq2SeqLM", "umt5": "AutoModelForSeq2SeqLM",
+           "mt5": "AutoModelForSeq2SeqLM", "bart": "AutoModelForSeq2SeqLM",
+           "mbart": "AutoModelForSeq2SeqLM", "m2m_100": "AutoModelForSeq2SeqLM",
            "bert": "AutoModelForMaskedLM", "roberta": "AutoModelForMaskedLM",
            "camembert": "AutoModelForMaskedLM", "xlm-roberta": "AutoModelForMaskedLM"}
 # With a tower that needs headers, or of somebody else's code.
@@ -41,6 +42,8 @@ VARIANTS = [
     ("bert", {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24,
               "num_attention_heads": 16}),
     ("gpt_neo", {"intermediate_size": 1234}),
+    ("t5", {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
+    ("mbart", {"encoder_layers": 3, "decoder_layers": 5}),
 ]
 # What no count depends on.
 NOISE = re.compile(r"_token_id$|dropout|_pdrop|^output_|_eps(ilon)?$|initializer|^use_cache$|"

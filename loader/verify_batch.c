@@ -15,6 +15,8 @@
 /* Whole shards up to one of these: at most some 3 MB of tables. */
 #define BATCH_PIECES 32768u
 #define BATCH_BYTES (UINT64_C(16) << 30)
+/* Tag of bytes no tensor has: the index takes theirs from another file. */
+#define GAP_TAG (BERTHI_NO_TAG - 1)
 
 /* ------------------------------------------------------------------ digesting */
 
@@ -26,6 +28,8 @@ digest_span(const berthi_verify_batch *b, uint32_t file, const berthi_span *span
     berth_shard shard;
     uint64_t behind;
 
+    if (span->tag == GAP_TAG)
+        return;
     if (span->tag != BERTHI_NO_TAG) {
         berthi_crcs_add(b->crcs, span->tag, span->tag_offset, bytes, span->bytes);
         return;
@@ -94,30 +98,42 @@ choose_shards(berthi_verify_batch *b)
         pieces += 1 + shard.tensor_count;
         b->bytes += shard.file_bytes;
     }
-    return pieces;
+    return 2 * pieces; /* a gap may lie behind each */
 }
 
-/* Pieces of one shard, in the order of its bytes; returns how many. */
+/* Bytes of the file that belong to no tensor of the checkpoint: one piece, if any. */
+static bool
+has_gap(uint64_t begin, uint64_t end, uint32_t file, berthi_piece *out)
+{
+    if (begin < end)
+        *out = (berthi_piece){ .offset = begin, .bytes = end - begin, .tag = GAP_TAG,
+                               .file = file };
+    return begin < end;
+}
+
+/* Pieces of one shard, in the order of its bytes and all of them; how many. */
 static uint64_t
 list_pieces(const berthi_verify_batch *b, const berth_shard *shard, uint32_t file,
             berthi_piece *pieces)
 {
+    uint64_t at = BERTHI_HEADER_PREFIX + shard->header_bytes;
     uint64_t count = 0;
 
-    pieces[count++] = (berthi_piece){ .bytes = BERTHI_HEADER_PREFIX + shard->header_bytes,
-                                      .tag = BERTHI_NO_TAG,
-                                      .file = file };
+    pieces[count++] = (berthi_piece){ .bytes = at, .tag = BERTHI_NO_TAG, .file = file };
     for (uint64_t i = 0; i < shard->tensor_count; i++) {
         berth_tensor tensor;
 
         berth_checkpoint_tensor(b->checkpoint, shard->first_tensor + i, &tensor);
-        if (tensor.bytes > 0)
-            pieces[count++] = (berthi_piece){ .offset = tensor.file_offset,
-                                              .bytes = tensor.bytes,
-                                              .tag = shard->first_tensor + i,
-                                              .file = file };
+        if (tensor.bytes == 0)
+            continue;
+        count += has_gap(at, tensor.file_offset, file, &pieces[count]);
+        pieces[count++] = (berthi_piece){ .offset = tensor.file_offset,
+                                          .bytes = tensor.bytes,
+                                          .tag = shard->first_tensor + i,
+                                          .file = file };
+        at = tensor.file_offset + tensor.bytes;
     }
-    return count;
+    return count + has_gap(at, shard->file_bytes, file, &pieces[count]);
 }
 
 /* Fills files, blobs and `pieces`. */
@@ -188,7 +204,7 @@ berthi_verify_batch_init(berthi_verify_batch *batch, berth_context *context,
                                      choose_chunk_bytes(ring_bytes), 0, &batch->chunks,
                                      error);
     berthi_memory_free(context, BERTHI_PURPOSE_CHUNKS, pieces, capacity * sizeof *pieces);
-    /* The one addition that says: headers and tensors are the whole files. */
+    /* The one addition that says: the pieces are the whole files. */
     if (status == BERTH_OK && batch->chunks.span_bytes != batch->bytes)
         status = berthi_fail(error, BERTH_REASON_INTERNAL, NULL,
                              "%" PRIu64 " bytes of %" PRIu64 " would be read",

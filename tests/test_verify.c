@@ -235,6 +235,54 @@ test_round_trip(void)
     CHECK_EQ(r.told.done, bytes);
 }
 
+/*
+ * Tensors that lie in both shards, at the front, inside and at the end of one;
+ * the index takes them from the other. Their bytes are read, and not digested.
+ */
+static const char *
+make_overlap(void)
+{
+    const char *const folder = fixture_folder();
+
+    fixture_model(folder, "[model-00001-of-00002.safetensors]\n"
+                          "U8 70000 a\n"
+                          "U8 200000 b\n"
+                          "U8 5 c\n"
+                          "U8 66000 d\n"
+                          "U8 9 e\n"
+                          "[model-00002-of-00002.safetensors]\n"
+                          "U8 70000 a\n"
+                          "U8 5 c\n"
+                          "U8 9 e\n"
+                          "F32 2 f\n");
+    fixture_index(fixture_format("%s/model.safetensors.index.json", folder), 336022,
+                  "a " SHARD_2 "\nb " SHARD_1 "\nc " SHARD_2 "\nd " SHARD_1 "\ne " SHARD_2
+                  "\nf " SHARD_2 "\n");
+    return folder;
+}
+
+static void
+test_tensors_in_two_shards(void)
+{
+    const char *const folder = make_overlap();
+    const char *const manifest = fixture_format("%s/" MANIFEST, folder);
+    const uint64_t bytes = fixture_size(fixture_format("%s/" SHARD_1, folder))
+                           + fixture_size(fixture_format("%s/" SHARD_2, folder));
+    run r;
+
+    prepare(&r, BERTH_MANIFEST_WRITE, NULL);
+    if (!CHECK_EQ(verify_path(&r, folder), BERTH_OK))
+        T_NOTE("%s", r.error.message);
+    check_manifest(folder, manifest);
+    CHECK_EQ(r.report.tensors_digested, 6);
+    CHECK_EQ(r.told.done, bytes);
+    CHECK_EQ(r.told.total, bytes);
+    prepare(&r, BERTH_MANIFEST_CHECK, NULL);
+    CHECK_EQ(verify_path(&r, folder), BERTH_OK);
+    CHECK_EQ(r.report.mismatches, 0);
+    CHECK_EQ(r.told.done, bytes);
+}
+
 /* Elsewhere, by name. */
 static void
 test_named_manifest(void)
@@ -1009,6 +1057,25 @@ test_blobs(void)
     berth_checkpoint_close(checkpoint);
 }
 
+/* A blob is the whole file, whatever the index takes of it. */
+static void
+test_blobs_with_tensors_in_two(void)
+{
+    const char *const cache = fixture_folder();
+    berth_checkpoint *checkpoint;
+    run r;
+
+    if (!has_libcrypto())
+        T_SKIP("libcrypto is not there");
+    fixture_hub(cache, "org/name", FIXTURE_COMMIT, make_overlap());
+    checkpoint = open_model("org/name", cache);
+    prepare(&r, BERTH_MANIFEST_NONE, NULL);
+    CHECK_EQ(verify(&r, checkpoint), BERTH_OK);
+    CHECK_EQ(r.report.blobs_checked, 2);
+    CHECK_EQ(r.told.finding_count, 0);
+    berth_checkpoint_close(checkpoint);
+}
+
 /* The usual manifest, of a model that no link may leave. */
 static void
 check_inside(const char *path, const char *cache, const char *manifest, berth_reason reason)
@@ -1204,6 +1271,7 @@ main(int argc, char **argv)
     if (berth_context_create(NULL, &context, NULL) != BERTH_OK)
         return 1;
     T_RUN(test_round_trip);
+    T_RUN(test_tensors_in_two_shards);
     T_RUN(test_named_manifest);
     T_RUN(test_source_of_another);
     T_RUN(test_single_file);
@@ -1228,6 +1296,7 @@ main(int argc, char **argv)
     T_RUN(test_cancel_anywhere);
     T_RUN(test_kill);
     T_RUN(test_blobs);
+    T_RUN(test_blobs_with_tensors_in_two);
     T_RUN(test_manifest_inside_only);
     T_RUN(test_damaged_blob);
     T_RUN(test_no_libcrypto);

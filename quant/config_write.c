@@ -171,13 +171,13 @@ is_dtype_key(const char *key)
     return strcmp(key, "dtype") == 0 || strcmp(key, "torch_dtype") == 0;
 }
 
-/* Says how weights are stored, and no longer does. */
+/* Says how or where weights are stored, and no longer does. */
 static bool
 is_dropped(const char *key, const berthi_json_value *value)
 {
     const char *text;
 
-    if (strcmp(key, QUANTIZATION) == 0)
+    if (strcmp(key, QUANTIZATION) == 0 || strcmp(key, "transformers_weights") == 0)
         return true;
     return strcmp(key, "expert_dtype") == 0 && berthi_json_can_read_string(value, &text)
            && strcmp(text, "fp4") == 0;

@@ -359,6 +359,9 @@ test_other_methods_go(void)
     check(source, NULL, NULL, "{\n  \"a\": 1,\n  \"z\": 2\n}\n");
     check("{\"quantization_config\": null}", NULL, NULL, "{}\n");
     check("{\"quantization_config\": 5}", &nf4, NULL, "{\n" NF4 "\n}\n");
+    /* The file with the weights has the usual name from then on. */
+    check("{\"a\": 1, \"transformers_weights\": \"w.safetensors\"}", NULL, NULL,
+          "{\n  \"a\": 1\n}\n");
     /* Another word or kind is not known to be about storage. */
     check("{\"expert_dtype\": \"bf16\"}", NULL, NULL, "{\n  \"expert_dtype\": \"bf16\"\n}\n");
     check("{\"expert_dtype\": 4}", NULL, NULL, "{\n  \"expert_dtype\": 4\n}\n");

@@ -345,6 +345,29 @@ test_no_config(void)
                  "and loaders will not know the model");
 }
 
+/* config.json named the weights of the source: those of the output are elsewhere. */
+static void
+test_named_weights(void)
+{
+    const char *const model = make(TWO);
+    const char *const output = out();
+    berth_checkpoint *checkpoint;
+    berth_context *context;
+    berth_error error;
+    converted c;
+
+    CHECK_EQ(rename(in(model, "model.safetensors"), in(model, "w.safetensors")), 0);
+    fixture_text(in(model, "config.json"), "{\"transformers_weights\": \"w.safetensors\"}");
+    converted_begin(&c, output, BERTH_ENCODING_NF4);
+    CHECK_EQ(converted_run(&c, model), BERTH_OK);
+    T_REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
+    if (CHECK_EQ(berth_checkpoint_open(context, output, NULL, &checkpoint, &error), BERTH_OK))
+        berth_checkpoint_close(checkpoint);
+    else
+        T_NOTE("%s", error.message);
+    berth_context_destroy(context);
+}
+
 static void
 test_one_shard_of_several(void)
 {
@@ -480,6 +503,7 @@ main(int argc, char **argv)
     T_RUN(test_everything_is_counted);
     T_RUN(test_no_room_for_what_goes_along);
     T_RUN(test_no_config);
+    T_RUN(test_named_weights);
     T_RUN(test_one_shard_of_several);
     T_RUN(test_none_quantized);
     T_RUN(test_experts_as_int8);

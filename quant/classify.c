@@ -328,6 +328,7 @@ berthi_classify_run(berth_context *context, const berthi_classify_source *source
     }
     walk.is_foreign = berthi_classify_is_foreign(walk.config->quant_method);
     walk.is_fp8 = strcmp(walk.config->quant_method, "fp8") == 0;
+    walk.has_4bit = walk.config->loads_4bit;
     berthi_arena_init(&out->arena, context, BERTHI_PURPOSE_TENSORS,
                       berthi_arena_block_for(source->count));
     status = run(&walk);

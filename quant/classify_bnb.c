@@ -334,6 +334,7 @@ berthi_classify_4bit(berthi_walk *walk, const berthi_member *state, berthi_text 
     bool is_absmax_transposed;
     bool is_otherwise;
 
+    walk->has_4bit = true;
     claim_four_bit(walk, &w, &group);
     if (!w.weight.is_there) {
         berthi_walk_tell_orphan(walk, state, owner, "");

@@ -322,9 +322,22 @@ take_fp4(berthi_walk *walk, const berthi_member *weight, const berthi_member *sc
     record->block_size = narrow(shape[rank - 1] / grid[rank - 1]);
 }
 
+/* The one shape that bitsandbytes gives to the codes of a 4-bit weight: [bytes, 1]. */
+static bool
+is_4bit_codes(const berthi_walk *walk, const berthi_member *weight)
+{
+    uint64_t shape[BERTH_MAX_RANK];
+
+    if (!walk->has_4bit || weight->tensor.dtype != BERTH_U8 || weight->tensor.rank != 2
+        || !berthi_walk_is_weight(weight))
+        return false;
+    berthi_walk_shape(walk, weight, shape);
+    return shape[1] == 1;
+}
+
 /*
  * An unclaimed weight of I8 or U8, when all names have been seen: packed FP4,
- * something foreign, or int8 whose row maxima are lost.
+ * something foreign, int8 whose row maxima are lost, or 4-bit without its state.
  */
 void
 berthi_classify_byte(berthi_walk *walk, const berthi_member *weight)
@@ -350,6 +363,9 @@ berthi_classify_byte(berthi_walk *walk, const berthi_member *weight)
     } else if (is_signed && berthi_walk_is_weight(weight)) {
         berthi_walk_claim(walk, weight);
         berthi_walk_tell_missing(walk, weight, "SCB");
+    } else if (is_4bit_codes(walk, weight)) {
+        berthi_walk_claim(walk, weight);
+        berthi_walk_tell_missing(walk, weight, "quant_state.bitsandbytes__nf4 or __fp4");
     }
 }
 

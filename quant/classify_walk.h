@@ -22,6 +22,7 @@ typedef struct berthi_walk {
     const berthi_config *config; /* never NULL */
     bool is_foreign; /* it names a method that berth does not decode */
     bool is_fp8;     /* it names FP8 with block scales */
+    bool has_4bit;   /* it, or a state that was passed, is one of 4-bit weights */
     berthi_classify_result *out;
     uint64_t *claimed;  /* a bit per tensor: it belongs to a record or a problem */
     uint32_t counted;   /* so many tensors: the values of those not claimed by then */

@@ -317,6 +317,30 @@ test_4bit_lone_word(void)
     tensors_destroy(t);
 }
 
+/* Codes that nothing stands beside: known by their shape, in a model of 4-bit weights. */
+static void
+test_4bit_bare_codes(void)
+{
+    static const char config[] = "{\"quantization_config\": {\"load_in_4bit\": true}}";
+    static const char *const others[] = { "U8 128 m.x.weight", "U8 64x2 m.x.weight",
+                                          "U8 1x128 m.x.weight", "U8 128x1x1 m.x.weight",
+                                          "U8 128x1 m.x.table", "U16 64x1 m.x.weight" };
+    tensors *t = tensors_create("U8 128x1 m.x.weight\n");
+
+    check_error(t, config, BERTH_REASON_COMPANION_MISSING, "m.x.weight", "quant_state");
+    check_clean(t, NULL);
+    tensors_add_4bit(t, "m.y.weight", "fp4", 4, 64, false);
+    check_error(t, NULL, BERTH_REASON_COMPANION_MISSING, "m.x.weight", "quant_state");
+    tensors_destroy(t);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        t = tensors_create(fixture_format("%s\n", others[i]));
+        tensors_add_4bit(t, "m.y.weight", "nf4", 4, 64, false);
+        check_clean(t, config);
+        CHECK_EQ(t->result.count, 1);
+        tensors_destroy(t);
+    }
+}
+
 static void
 test_4bit_unknown_child(void)
 {
@@ -1028,6 +1052,7 @@ main(int argc, char **argv)
     T_RUN(test_4bit_companion_missing);
     T_RUN(test_4bit_weight_missing);
     T_RUN(test_4bit_lone_word);
+    T_RUN(test_4bit_bare_codes);
     T_RUN(test_4bit_unknown_child);
     T_RUN(test_4bit_two_states);
     T_RUN(test_4bit_contested);

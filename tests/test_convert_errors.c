@@ -274,18 +274,31 @@ test_foreign_methods(void)
 
 /* What its weights are decoded with lies elsewhere: their codes are no numbers. */
 static void
-test_shard_in_pieces(void)
+check_in_pieces(const char *path)
 {
-    const char *const path =
-        fixture_format("%s/model-00001-of-00002.safetensors", fixture_folder());
     converted c;
 
-    fixture_file(path, "U8 32x1 w.weight\nF32 1 w.weight.absmax\nBF16 4x4 a.weight\n");
     for (int type = BERTH_ENCODING_NATIVE; type <= BERTH_ENCODING_INT8; type++) {
         converted_begin(&c, out(), type);
         check_failure(&c, path, BERTH_EUNSUPPORTED, BERTH_REASON_UNSUPPORTED, "",
                       "is one of several shards, and what its weights are decoded with");
     }
+}
+
+static void
+test_shard_in_pieces(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/model-00001-of-00002.safetensors", folder);
+
+    fixture_file(path, "U8 32x1 w.weight\nF32 1 w.weight.absmax\nBF16 4x4 a.weight\n");
+    check_in_pieces(path);
+    /* The last one: everything else of it begins the next shard. */
+    fixture_text(fixture_format("%s/config.json", folder),
+                 "{\"quantization_config\": {\"quant_method\": \"bitsandbytes\", "
+                 "\"load_in_4bit\": true}}");
+    fixture_file(path, "U8 32x1 w.weight\nBF16 4x4 a.weight\n");
+    check_in_pieces(path);
 }
 
 static void

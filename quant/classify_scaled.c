@@ -100,6 +100,23 @@ collect_activations(berthi_walk *walk, berthi_group *group)
     }
 }
 
+/* Those of experts fused into one: under the parameter's own name, as its scales are. */
+static void
+collect_fused_activations(berthi_walk *walk, berthi_group *group)
+{
+    static const char *const suffixes[] = { "_activation_scale", "_input_scale" };
+
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
+        const berthi_member member =
+            berthi_walk_find_after(walk, &group->weight, suffixes[i]);
+
+        if (!member.is_there || berthi_walk_is_claimed(walk, member.position))
+            continue;
+        berthi_walk_collect(walk, group, &member);
+        walk->dropped++;
+    }
+}
+
 /* ------------------------------------------------------------- FP8: checking */
 
 /* The configured block; without a configuration what the grid divides into, or 128. */
@@ -230,6 +247,8 @@ add_float8(berthi_walk *walk, const berthi_member *weight, const uint64_t *shape
     berthi_walk_group(walk, weight, &group);
     berthi_walk_collect(walk, &group, scale);
     collect_activations(walk, &group);
+    if (!berthi_walk_is_weight(weight))
+        collect_fused_activations(walk, &group);
     record = berthi_walk_add(walk, &group, BERTH_ENCODING_FP8_BLOCK, shape,
                              weight->tensor.rank);
     if (record == NULL)

@@ -204,6 +204,27 @@ test_fp8_activation_scales(void)
     tensors_destroy(t);
 }
 
+/* Of fused experts: one an expert, under the parameter's name. */
+static void
+test_fp8_fused_activation_scales(void)
+{
+    tensors *const t = run("F8_E4M3 4x256x128 e.down_proj\nF32 4 e.down_proj_activation_scale\n"
+                           "F32 4x2x1 e.down_proj_scale_inv\nF8_E4M3 4x256x128 e.up_proj\n"
+                           "F32 - e.up_proj_input_scale\nF32 4x2x1 e.up_proj_scale_inv\n"
+                           "F32 4 e.other_activation_scale\n", FP8);
+
+    T_REQUIRE(t->result.count == 2);
+    CHECK_EQ(tensors_record(t, "e.down_proj")->companion_count, 2);
+    CHECK_EQ(tensors_record(t, "e.up_proj")->companion_count, 2);
+    CHECK_EQ(tensors_find(t, "e.down_proj_activation_scale")->encoding,
+             BERTH_ENCODING_STATISTICS);
+    CHECK_EQ(tensors_find(t, "e.other_activation_scale")->encoding, BERTH_ENCODING_NATIVE);
+    CHECK_EQ(t->result.parameter_count, 2 * 4 * 256 * 128 + 4);
+    T_REQUIRE(t->finding_count == 1);
+    CHECK_CONTAINS(t->findings[0].message, "2 scales of activations");
+    tensors_destroy(t);
+}
+
 /* ------------------------------------------------------------- 8-bit floats, plain */
 
 static void
@@ -679,6 +700,7 @@ main(int argc, char **argv)
     T_RUN(test_fp8_fused);
     T_RUN(test_fp8_grid_mismatch);
     T_RUN(test_fp8_activation_scales);
+    T_RUN(test_fp8_fused_activation_scales);
     T_RUN(test_fp8_without_scales);
     T_RUN(test_one_fp8_without_scales);
     T_RUN(test_fp8_empty);

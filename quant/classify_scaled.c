@@ -119,7 +119,10 @@ collect_fused_activations(berthi_walk *walk, berthi_group *group)
 
 /* ------------------------------------------------------------- FP8: checking */
 
-/* The configured block; without a configuration what the grid divides into, or 128. */
+/*
+ * The configured block; without a configuration, or one that has no blocks (gate and
+ * up of fused experts have a scale each), what the grid divides into, or 128.
+ */
 static tile
 block_of(const berthi_walk *walk, const uint64_t *rows_columns, const uint64_t *grid)
 {
@@ -129,7 +132,7 @@ block_of(const berthi_walk *walk, const uint64_t *rows_columns, const uint64_t *
     if (config->block_rows != 0) {
         t.rows = config->block_rows;
         t.columns = config->block_columns;
-    } else if (!walk->is_fp8 && grid[0] != 0 && grid[1] != 0
+    } else if ((!walk->is_fp8 || config->has_no_block) && grid[0] != 0 && grid[1] != 0
                && rows_columns[0] % grid[0] == 0 && rows_columns[1] % grid[1] == 0
                && rows_columns[0] != 0 && rows_columns[1] != 0) {
         t.rows = rows_columns[0] / grid[0];

@@ -116,8 +116,10 @@ take_block(reading *r, const berthi_json_value *object)
     const berthi_json_value *const columns = berthi_json_next(rows);
     uint64_t sizes[2];
 
-    if (value == NULL)
+    if (value == NULL) {
+        r->config->has_no_block = berthi_json_get(object, "weight_block_size") != NULL;
         return;
+    }
     if (berthi_json_kind_of(value) != BERTHI_JSON_ARRAY
         || !berthi_json_can_read_unsigned(rows, &sizes[0])
         || !berthi_json_can_read_unsigned(columns, &sizes[1])

@@ -33,6 +33,7 @@ typedef struct berthi_config {
     const char *quant_format;   /* "format" of compressed-tensors */
     uint32_t block_rows;        /* weight_block_size [bm, bn]; 0: absent */
     uint32_t block_columns;
+    bool has_no_block;          /* it is there, and null: scales of whole tensors */
     uint64_t bits;              /* GPTQ, AWQ: of one packed value; 0: absent */
     bool loads_4bit;            /* bitsandbytes */
     bool loads_8bit;

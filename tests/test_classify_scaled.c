@@ -135,6 +135,20 @@ test_fp8_rows(void)
     check_blocks("256x384", "F32 256x1 a.weight_scale", NULL, 1, 384, "fp8 rows");
 }
 
+/* Scales of whole tensors, of which fused experts have two: gate and up. */
+static void
+test_fp8_without_blocks(void)
+{
+    check_blocks("4x256x384", "F32 4x2x1 a.weight_scale_inv", FP8_BLOCK("null"), 128, 384,
+                 "fp8 blocks");
+    check_blocks("4x256x384", "F32 4x1x1 a.weight_scale_inv", FP8_BLOCK("null"), 256, 384,
+                 "fp8 tensor");
+    check_blocks("256x384", "F32 - a.weight_scale_inv", FP8_BLOCK("null"), 256, 384,
+                 "fp8 tensor");
+    check_error("F8_E4M3 4x256x384 a.weight\nF32 4x2x1 a.weight_scale_inv\n", FP8,
+                BERTH_REASON_COMPANION_MISMATCH, "a.weight_scale_inv", "scales do not fit");
+}
+
 /* A scale under the parameter's own name: experts fused into one. */
 static void
 test_fp8_fused(void)
@@ -697,6 +711,7 @@ main(int argc, char **argv)
     T_RUN(test_fp8_derived);
     T_RUN(test_fp8_whole_tensor);
     T_RUN(test_fp8_rows);
+    T_RUN(test_fp8_without_blocks);
     T_RUN(test_fp8_fused);
     T_RUN(test_fp8_grid_mismatch);
     T_RUN(test_fp8_activation_scales);

@@ -146,7 +146,10 @@ look_at(berthi_walk *walk, const berthi_member *member)
         break;
     case WORD_SCB: berthi_classify_int8(walk, member); break;
     case WORD_BLOCKS: berthi_classify_mxfp4(walk, member, owner); break;
-    case WORD_QWEIGHT: berthi_classify_gptq(walk, member); break;
+    case WORD_QWEIGHT:
+        if (!berthi_classify_gptq(walk, member))
+            look_at_dtype(walk, member);
+        break;
     case WORD_PACKED: berthi_classify_foreign(walk, member, "compressed-tensors"); break;
     case WORD_ACTIVATION: walk->activations[0] = member->position; break;
     case WORD_INPUT: walk->activations[1] = member->position; break;

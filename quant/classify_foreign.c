@@ -9,8 +9,6 @@
 #include "quant/classify_walk.h"
 #include "quant/format.h"
 
-#define PACKED_BITS 32u /* of an element of GPTQ's and AWQ's qweight, and of MLX's weight */
-
 static const char *const decoded_methods[] = { "", "bitsandbytes", "fp8", "fbgemm_fp8",
                                                "mxfp4" };
 
@@ -96,29 +94,58 @@ static void
 count_packed(berthi_walk *walk, const berthi_member *weight)
 {
     const uint64_t bits = walk->config->bits;
+    const uint64_t stored = berth_dtype_bits(weight->tensor.dtype);
 
-    if (bits != 0 && bits < PACKED_BITS)
-        walk->out->parameter_count += weight->tensor.elements * PACKED_BITS / bits
+    if (bits != 0 && bits < stored)
+        walk->out->parameter_count += weight->tensor.elements * stored / bits
                                       - weight->tensor.elements;
 }
 
-/* M.qweight with its qzeros and scales; GPTQ has g_idx, AWQ has not. */
-void
+static bool
+has(const berthi_walk *walk, const berthi_member *weight, const char *name)
+{
+    return berthi_walk_find(walk, weight->position, berthi_walk_module(weight), name)
+        .is_there;
+}
+
+/* I32 as most have it; other whole numbers (AWQ's I16, Nunchaku's I8) beside scales. */
+static bool
+is_qweight(const berthi_walk *walk, const berthi_member *weight)
+{
+    switch (weight->tensor.dtype) {
+    case BERTH_I32: return true;
+    case BERTH_I16:
+    case BERTH_U16:
+    case BERTH_U32:
+    case BERTH_I8:
+    case BERTH_U8:
+        return weight->tensor.rank >= 2
+               && (has(walk, weight, "scales") || has(walk, weight, "wscales"));
+    default: return false;
+    }
+}
+
+/* M.qweight with its qzeros and scales; GPTQ has g_idx, AWQ has not. False: it is none. */
+bool
 berthi_classify_gptq(berthi_walk *walk, const berthi_member *weight)
 {
+    static const char *const names[] = { "qzeros", "scales", "g_idx", "wscales", "wzeros" };
     const berthi_text module = berthi_walk_module(weight);
-    berthi_member order;
+    const char *sign = "awq";
     berthi_group group;
 
-    if (weight->tensor.dtype != BERTH_I32)
-        return;
-    order = berthi_walk_find(walk, weight->position, module, "g_idx");
+    if (!is_qweight(walk, weight))
+        return false;
+    if (has(walk, weight, "g_idx"))
+        sign = "gptq";
+    else if (has(walk, weight, "wscales"))
+        sign = "packed with scales";
     berthi_walk_group(walk, weight, &group);
-    collect(walk, &group, module, "qzeros");
-    collect(walk, &group, module, "scales");
-    collect(walk, &group, module, "g_idx");
-    add(walk, &group, order.is_there ? "gptq" : "awq");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        collect(walk, &group, module, names[i]);
+    add(walk, &group, sign);
     count_packed(walk, weight);
+    return true;
 }
 
 /* M.weight with its scales, and biases or none; config.json names no method. */

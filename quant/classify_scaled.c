@@ -377,7 +377,7 @@ berthi_classify_byte(berthi_walk *walk, const berthi_member *weight)
     if (is_signed && found.inverse.is_there
         && found.inverse.tensor.dtype == BERTH_F8_E8M0) {
         take_fp4(walk, weight, &found.inverse);
-    } else if (found.inverse.is_there || found.plain.is_there) {
+    } else if (found.inverse.is_there || found.plain.is_there || found.other.is_there) {
         berthi_classify_foreign(walk, weight, is_signed ? "int8 with scales"
                                                         : "packed with scales");
     } else if (walk->is_foreign) {

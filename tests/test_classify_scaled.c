@@ -512,6 +512,35 @@ test_gptq_and_awq(void)
     tensors_destroy(t);
 }
 
+/* Packed into other whole numbers: told by the scales beside them, or by config.json. */
+static void
+test_qweight_of_other_dtypes(void)
+{
+    static const char *const dtypes[] = { "I16", "U16", "U32", "I8", "U8" };
+
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+        const char *const lines = fixture_format("%s 16x32 a.qweight\n", dtypes[i]);
+        const char *const beside =
+            fixture_format("%sF16 4x64 a.scales\nF16 4x64 a.qzeros\n", lines);
+        tensors *t = run(lines, NULL);
+
+        CHECK_EQ(t->result.count, 0);
+        CHECK_EQ(t->finding_count, 0);
+        tensors_destroy(t);
+        check_foreign(lines, METHOD("awq"), "a.qweight", 0, "awq");
+        check_foreign(beside, NULL, "a.qweight", 2, "awq");
+        check_foreign(beside, METHOD("gptq"), "a.qweight", 2, "gptq");
+        check_foreign(fixture_format("%sBF16 8x64 a.wscales\nBF16 8x64 a.wzeros\n", lines),
+                      NULL, "a.qweight", 2, "packed with scales");
+    }
+    tensors *const t = run("I16 16x32 a.qweight\nF16 4x64 a.scales\nF16 4x64 a.qzeros\n",
+                           "{\"quantization_config\": {\"quant_method\": \"awq\", "
+                           "\"bits\": 4}}");
+
+    CHECK_EQ(t->result.parameter_count, 512 * 4);
+    tensors_destroy(t);
+}
+
 static void
 test_gptq_parameters(void)
 {
@@ -589,6 +618,16 @@ test_fp8_other_names(void)
                   "fp8 with scales of another kind");
     check_foreign("F32 1 a.scale_weight\nF8_E5M2 4x8 a.weight\n", NULL, "a.weight", 1,
                   "F8_E5M2");
+}
+
+/* Bytes beside them are no plain numbers, either, nor LLM.int8() without its maxima. */
+static void
+test_bytes_with_other_names(void)
+{
+    check_foreign("F32 16 a.scale_weight\nI8 16x32 a.weight\n", NULL, "a.weight", 1,
+                  "int8 with scales");
+    check_foreign("F32 16 a.qscale_weight\nU8 16x32 a.weight\n", NULL, "a.weight", 1,
+                  "packed with scales");
 }
 
 static void
@@ -730,10 +769,12 @@ main(int argc, char **argv)
     T_RUN(test_mxfp4_mismatch);
     T_RUN(test_mxfp4_overflow);
     T_RUN(test_gptq_and_awq);
+    T_RUN(test_qweight_of_other_dtypes);
     T_RUN(test_gptq_parameters);
     T_RUN(test_compressed_tensors);
     T_RUN(test_mlx);
     T_RUN(test_fp8_other_names);
+    T_RUN(test_bytes_with_other_names);
     T_RUN(test_nvfp4);
     T_RUN(test_foreign_fp8);
     T_RUN(test_unknown_method);

@@ -28,6 +28,7 @@ typedef enum word {
     WORD_SCALES,
     WORD_SCALE,
     WORD_QWEIGHT,
+    WORD_DATA,
     WORD_PACKED,
     WORD_ACTIVATION,
     WORD_INPUT
@@ -57,6 +58,7 @@ static const word_row rows[] = {
     ROW("_scales", WORD_SCALES, 0, 0),
     ROW("weight_scale_inv", WORD_SCALE, 1, sizeof "weight" - 1),
     ROW("qweight", WORD_QWEIGHT, 1, 0),
+    ROW("_data", WORD_DATA, 1, 0),
     ROW("weight_packed", WORD_PACKED, 1, 0),
     ROW("activation_scale", WORD_ACTIVATION, 1, 0),
     ROW("input_scale", WORD_INPUT, 1, 0),
@@ -148,6 +150,10 @@ look_at(berthi_walk *walk, const berthi_member *member)
     case WORD_BLOCKS: berthi_classify_mxfp4(walk, member, owner); break;
     case WORD_QWEIGHT:
         if (!berthi_classify_gptq(walk, member))
+            look_at_dtype(walk, member);
+        break;
+    case WORD_DATA:
+        if (!berthi_classify_quanto(walk, member, owner))
             look_at_dtype(walk, member);
         break;
     case WORD_PACKED: berthi_classify_foreign(walk, member, "compressed-tensors"); break;

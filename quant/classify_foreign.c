@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * classify_foreign.c - weights of methods that berth names and never decodes:
- * GPTQ, AWQ, MLX, compressed-tensors and whatever word config.json has. They can
+ * GPTQ, AWQ, quanto, MLX, compressed-tensors and whatever word config.json has. They can
  * be listed and verified all the same: structure and sizes are plain safetensors.
  */
 #include <string.h>
@@ -145,6 +145,32 @@ berthi_classify_gptq(berthi_walk *walk, const berthi_member *weight)
         collect(walk, &group, module, names[i]);
     add(walk, &group, sign);
     count_packed(walk, weight);
+    return true;
+}
+
+/*
+ * P._data, packed P._data._data, beside P._scale: a tensor of optimum-quanto, whose models
+ * have nothing about it in config.json. `owner` is P or P._data with a dot. False: it is none.
+ */
+bool
+berthi_classify_quanto(berthi_walk *walk, const berthi_member *weight, berthi_text owner)
+{
+    static const char packed[] = "._data.";
+    const size_t length = sizeof packed - 1;
+    berthi_group group;
+
+    if (weight->tensor.dtype != BERTH_I8 && weight->tensor.dtype != BERTH_U8
+        && !berthi_classify_is_float8(weight->tensor.dtype))
+        return false;
+    if (owner.length > length
+        && memcmp(owner.bytes + owner.length - length, packed, length) == 0)
+        owner.length -= length - 1;
+    if (!berthi_walk_find(walk, weight->position, owner, "_scale").is_there)
+        return false;
+    berthi_walk_group(walk, weight, &group);
+    collect(walk, &group, owner, "_scale");
+    collect(walk, &group, owner, "_shift");
+    add(walk, &group, "quanto");
     return true;
 }
 

@@ -144,6 +144,8 @@ void berthi_classify_lone_scales(berthi_walk *walk, const berthi_member *scales,
 /* True for a quant_method that berth names and does not decode. */
 bool berthi_classify_is_foreign(const char *method);
 bool berthi_classify_gptq(berthi_walk *walk, const berthi_member *weight);
+bool berthi_classify_quanto(berthi_walk *walk, const berthi_member *weight,
+                            berthi_text owner);
 /* Scales of a module's weight under the names of ComfyUI and of Mistral's own files. */
 #define BERTHI_OTHER_SCALES "scale_weight", "qscale_weight"
 /* Nothing but a weight of U32 beside its scales is one of MLX. */

@@ -608,6 +608,30 @@ test_mlx(void)
     tensors_destroy(t);
 }
 
+/* Tensors of optimum-quanto: nothing but the names says so. */
+static void
+test_quanto(void)
+{
+    static const char *const others[] = { "I8 4x8 a.weight._data", "F32 4x8 b.weight._data",
+                                          "I8 4x8 c_data" };
+    tensors *t;
+
+    check_foreign("I8 4x8 a.weight._data\nBF16 4x1 a.weight._scale\n", NULL,
+                  "a.weight._data", 1, "quanto");
+    check_foreign("F8_E4M3 4x8 a.weight._data\nBF16 4x1 a.weight._scale\n", NULL,
+                  "a.weight._data", 1, "quanto");
+    check_foreign("U8 4x8 a.weight._data._data\nBF16 4x1 a.weight._scale\n"
+                  "BF16 4x1 a.weight._shift\nBF16 1 a.input_scale\n", NULL,
+                  "a.weight._data._data", 2, "quanto");
+    check_foreign("U8 4x8 _data._data\n", METHOD("quanto"), "_data._data", 0, "quanto");
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        t = run(fixture_format("%s\nBF16 4x1 b.weight._scale\nBF16 4x1 c_scale\n",
+                               others[i]), NULL);
+        CHECK_EQ(t->result.count, 0);
+        tensors_destroy(t);
+    }
+}
+
 /* Under names that others give them: never taken as numbers without scales. */
 static void
 test_fp8_other_names(void)
@@ -773,6 +797,7 @@ main(int argc, char **argv)
     T_RUN(test_gptq_parameters);
     T_RUN(test_compressed_tensors);
     T_RUN(test_mlx);
+    T_RUN(test_quanto);
     T_RUN(test_fp8_other_names);
     T_RUN(test_bytes_with_other_names);
     T_RUN(test_nvfp4);

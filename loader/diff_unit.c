@@ -258,6 +258,35 @@ view_whole(const berthi_diff_run *run, uint32_t side, const berthi_diff_unit *un
 
 /* ---------------------------------------------------------------------- units */
 
+/* The unit's own bytes: values that one side decodes before the first are no part of it. */
+static const uint8_t *
+own_bytes(const berthi_diff_pair *pair, const berthi_diff_unit *unit, uint32_t side,
+          const uint8_t *bytes, uint64_t *size)
+{
+    const berthi_decoder_span span =
+        berthi_diff_extent(pair, side, unit->first, unit->count);
+
+    *size = span.bytes - span.lead / 2;
+    return bytes + span.lead / 2;
+}
+
+/* The codes of both sides, where they are of one kind. */
+static void
+compare_codes(const berthi_diff_pair *pair, berthi_diff_unit *unit,
+              const uint8_t *const bytes[2], berthi_diff_found *found)
+{
+    const uint32_t width = code_width(pair);
+    uint64_t size;
+    const uint8_t *const a = own_bytes(pair, unit, 0, bytes[0], &size);
+    const uint8_t *const b = own_bytes(pair, unit, 1, bytes[1], &size);
+
+    unit->is_same = memcmp(a, b, size) == 0;
+    if (!unit->is_same)
+        found->codes = berthi_diff_count_codes(a, b, size, width,
+                                               width == 0 && unit->count % 2 == 1
+                                                   && pair->mode == BERTHI_DIFF_PAIRED);
+}
+
 /* Both sides are there. */
 static void
 compare_pair(const berthi_diff_run *run, berthi_diff_unit *unit,
@@ -266,18 +295,11 @@ compare_pair(const berthi_diff_run *run, berthi_diff_unit *unit,
 {
     const berthi_diff_pair *const pair = &run->pair;
     berthi_diff_unit_sum sum;
-    uint64_t size;
     bool is_equal;
 
-    size = berthi_diff_extent(pair, 0, unit->first, unit->count).bytes;
-    unit->is_same = pair->has_codes && memcmp(bytes[0], bytes[1], size) == 0;
-    if (pair->has_codes && !unit->is_same) {
-        const uint32_t width = code_width(pair);
-
-        found->codes = berthi_diff_count_codes(bytes[0], bytes[1], size, width,
-                                   width == 0 && unit->count % 2 == 1
-                                       && pair->mode == BERTHI_DIFF_PAIRED);
-    }
+    unit->is_same = false;
+    if (pair->has_codes)
+        compare_codes(pair, unit, bytes, found);
     if (pair->mode == BERTHI_DIFF_BYTES)
         return;
     is_equal = unit->is_same && run->has_same_statistics;

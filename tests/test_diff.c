@@ -703,6 +703,36 @@ test_nested_dtype(void)
     CHECK_EQ(c.tensors[0].is_same, 0);
 }
 
+/* Blocks of an odd size begin inside bytes: a unit's codes then come with some before them. */
+static void
+test_codes_of_other_blocks(void)
+{
+    static const char *const scales[] = { "300x6", "300x3" };
+    const char *folders[2];
+    compared c;
+
+    for (uint32_t i = 0; i < 2; i++) {
+        folders[i] = fixture_folder();
+        fixture_model(folders[i],
+                      fixture_format("[model.safetensors]\nI8 300x2193 a.weight\n"
+                                     "F8_E8M0 %s a.weight_scale_inv = 127\n", scales[i]));
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        compared_begin(&c);
+        CHECK_EQ(compared_run(&c, folders[i], folders[1 - i]), BERTH_OK);
+        T_REQUIRE(c.count == 1);
+        CHECK_EQ(c.tensors[0].a.encoding, BERTH_ENCODING_FP4_PACKED);
+        CHECK_EQ(c.tensors[0].codes, 0);
+        CHECK_EQ(c.tensors[0].has_same_statistics, 0);
+        CHECK_EQ(c.tensors[0].errors.different, 0);
+    }
+    fixture_flip(fixture_format("%s/model.safetensors", folders[1]),
+                 fixture_size(fixture_format("%s/model.safetensors", folders[1])) - 2000, 0x11);
+    compared_begin(&c);
+    CHECK_EQ(compared_run(&c, folders[0], folders[1]), BERTH_OK);
+    CHECK_EQ(c.tensors[0].codes, 2);
+}
+
 /* Numbers of every width, against a loop over them. */
 static void
 test_count_codes(void)
@@ -1086,6 +1116,7 @@ main(int argc, char **argv)
     T_RUN(test_kinds);
     T_RUN(test_codes);
     T_RUN(test_nested_dtype);
+    T_RUN(test_codes_of_other_blocks);
     T_RUN(test_count_codes);
     T_RUN(test_limits);
     T_RUN(test_more_limits);

@@ -67,11 +67,21 @@ describe_side(const berthi_diff *diff, uint32_t number, berthi_diff_side *side)
     side->offset = berthi_checkpoint_offset(c, side->entry);
 }
 
+/* Of a shard by itself: the scales of small numbers may lie in another one. */
 static bool
-can_decode(const berthi_diff *diff, berthi_diff_side *side)
+may_be_codes(const berthi_diff *diff, uint32_t number, const berthi_diff_side *side)
+{
+    return diff->checkpoints[number]->is_in_pieces
+           && berth_dtype_bits(side->entry->dtype) <= 8;
+}
+
+static bool
+can_decode(const berthi_diff *diff, uint32_t number, berthi_diff_side *side)
 {
     if (side->record != NULL)
         return berthi_decoder_can_init(&side->decoder, &diff->operations, side->record);
+    if (may_be_codes(diff, number, side))
+        return false;
     if (!berthi_decoder_can_init_native(&side->decoder, side->entry->dtype,
                                         side->weight->elements))
         return false;
@@ -186,7 +196,7 @@ describe_pair(const berthi_diff *diff, berthi_diff_pair *pair, berth_error *erro
     const int32_t encoding = encoding_of(&sides[0]);
     const bool turned = is_turned(pair);
     const bool can_decode_both =
-        can_decode(diff, &sides[0]) && can_decode(diff, &sides[1]);
+        can_decode(diff, 0, &sides[0]) && can_decode(diff, 1, &sides[1]);
 
     if (!is_same_shape(pair, turned)) {
         pair->kind = BERTH_DIFF_SHAPE;

@@ -733,6 +733,34 @@ test_codes_of_other_blocks(void)
     CHECK_EQ(c.tensors[0].codes, 2);
 }
 
+/* A shard by itself, whose scales lie in another one: no values, and codes as they are. */
+static void
+test_codes_without_scales(void)
+{
+    const char *folders[2];
+    compared c;
+
+    for (uint32_t i = 0; i < 2; i++) {
+        const char *const folder = fixture_folder();
+
+        folders[i] = fixture_format("%s/model-00001-of-00002.safetensors", folder);
+        fixture_file(folders[i], i == 0 ? "F8_E4M3 4x8 a.weight = 1\nBF16 4 b\n"
+                                        : "F8_E4M3 4x8 a.weight = 1 2\nBF16 4 b\n");
+        fixture_text(fixture_format("%s/config.json", folder),
+                     "{\"quantization_config\": {\"quant_method\": \"fp8\"}}");
+    }
+    compared_begin(&c);
+    CHECK_EQ(compared_run(&c, folders[0], folders[1]), BERTH_OK);
+    T_REQUIRE(c.count == 2);
+    CHECK_EQ(c.tensors[0].has_values, 0);
+    CHECK_EQ(c.tensors[0].is_same, 0);
+    CHECK_EQ(c.tensors[0].codes, 31);
+    CHECK_EQ(c.tensors[1].has_values, 1);
+    compared_begin(&c);
+    CHECK_EQ(compared_run(&c, folders[0], folders[0]), BERTH_OK);
+    CHECK_EQ(c.tensors[0].is_same, 1);
+}
+
 /* Numbers of every width, against a loop over them. */
 static void
 test_count_codes(void)
@@ -1117,6 +1145,7 @@ main(int argc, char **argv)
     T_RUN(test_codes);
     T_RUN(test_nested_dtype);
     T_RUN(test_codes_of_other_blocks);
+    T_RUN(test_codes_without_scales);
     T_RUN(test_count_codes);
     T_RUN(test_limits);
     T_RUN(test_more_limits);

@@ -128,6 +128,8 @@ berthi_decoder_span berthi_diff_extent(const berthi_diff_pair *pair, uint32_t si
                                        uint64_t first, uint64_t count);
 /* Widens `needs` to what units of this pair take. */
 void berthi_diff_add_needs(const berthi_diff_pair *pair, berthi_diff_needs *needs);
+/* True where bytes hold numbers of 6 bits: units are whole groups of them. */
+bool berthi_diff_has_sixes(const berthi_diff_pair *pair);
 /* True where the conveyor brings this side. */
 bool berthi_diff_is_carried(const berthi_diff_pair *pair, uint32_t side);
 uint64_t berthi_diff_unit_elements(const berthi_diff_pair *pair, uint64_t number);

@@ -213,8 +213,15 @@ describe_pair(const berthi_diff *diff, berthi_diff_pair *pair, berth_error *erro
     }
     pair->mode = BERTHI_DIFF_BYTES;
     pair->elements = sides[0].entry->end - sides[0].entry->begin;
-    cut(pair, 1, BYTES_UNIT);
+    cut(pair, berthi_diff_has_sixes(pair) ? 3 : 1, BYTES_UNIT);
     return BERTH_OK;
+}
+
+bool
+berthi_diff_has_sixes(const berthi_diff_pair *pair)
+{
+    return pair->mode == BERTHI_DIFF_BYTES
+           && berth_dtype_bits(pair->sides[0].entry->dtype) == 6;
 }
 
 static const berthi_recipe_weight *

@@ -240,6 +240,21 @@ berthi_diff_count_codes(const uint8_t *a, const uint8_t *b, uint64_t bytes,
     return codes;
 }
 
+uint64_t
+berthi_diff_count_sixes(const uint8_t *a, const uint8_t *b, uint64_t bytes)
+{
+    uint64_t codes = 0;
+
+    for (uint64_t i = 0; i + 3 <= bytes; i += 3) {
+        const unsigned bits = (unsigned)(a[i] ^ b[i]) | (unsigned)(a[i + 1] ^ b[i + 1]) << 8
+                              | (unsigned)(a[i + 2] ^ b[i + 2]) << 16;
+
+        for (unsigned at = 0; at < 24; at += 6)
+            codes += (bits >> at & 63) != 0;
+    }
+    return codes;
+}
+
 /* ------------------------------------------------------------------- results */
 
 void

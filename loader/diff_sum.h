@@ -67,6 +67,8 @@ void berthi_diff_sum_end(berthi_diff_unit_sum *sum);
  */
 uint64_t berthi_diff_count_codes(const uint8_t *a, const uint8_t *b, uint64_t bytes,
                                  uint32_t width, bool is_odd);
+/* The same for numbers of 6 bits, four in three bytes. */
+uint64_t berthi_diff_count_sixes(const uint8_t *a, const uint8_t *b, uint64_t bytes);
 
 /* `next` stands behind what is in `to`. */
 void berthi_diff_found_add(berthi_diff_found *to, const berthi_diff_found *next);

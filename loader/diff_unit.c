@@ -281,7 +281,9 @@ compare_codes(const berthi_diff_pair *pair, berthi_diff_unit *unit,
     const uint8_t *const b = own_bytes(pair, unit, 1, bytes[1], &size);
 
     unit->is_same = memcmp(a, b, size) == 0;
-    if (!unit->is_same)
+    if (!unit->is_same && berthi_diff_has_sixes(pair))
+        found->codes = berthi_diff_count_sixes(a, b, size);
+    else if (!unit->is_same)
         found->codes = berthi_diff_count_codes(a, b, size, width,
                                                width == 0 && unit->count % 2 == 1
                                                    && pair->mode == BERTHI_DIFF_PAIRED);

@@ -761,6 +761,32 @@ test_codes_without_scales(void)
     CHECK_EQ(c.tensors[0].is_same, 1);
 }
 
+/* Numbers of 6 bits are counted one by one, also where a unit ends. */
+static void
+test_sixes(void)
+{
+    const char *const folders[2] = { fixture_folder(), fixture_folder() };
+    const char *const file = fixture_format("%s/model.safetensors", folders[1]);
+    uint64_t end;
+    compared c;
+
+    for (uint32_t i = 0; i < 2; i++)
+        fixture_model(folders[i], "[model.safetensors]\nF6_E3M2 3000x2000 a\n");
+    end = fixture_size(file);
+    for (uint64_t i = 0; i < 6; i++) /* two groups on both sides of 4 MiB */
+        fixture_flip(file, end - 4500000 + (UINT64_C(4) << 20) - 4 + i, 0xFF);
+    compared_begin(&c);
+    CHECK_EQ(compared_run(&c, folders[0], folders[1]), BERTH_OK);
+    T_REQUIRE(c.count == 1);
+    CHECK_EQ(c.tensors[0].has_values, 0);
+    CHECK_EQ(c.tensors[0].codes, 8);
+    fixture_flip(file, end - 1, 0x80);
+    fixture_flip(file, end - 3, 0xC0);
+    compared_begin(&c);
+    CHECK_EQ(compared_run(&c, folders[0], folders[1]), BERTH_OK);
+    CHECK_EQ(c.tensors[0].codes, 10);
+}
+
 /* Numbers of every width, against a loop over them. */
 static void
 test_count_codes(void)
@@ -1146,6 +1172,7 @@ main(int argc, char **argv)
     T_RUN(test_nested_dtype);
     T_RUN(test_codes_of_other_blocks);
     T_RUN(test_codes_without_scales);
+    T_RUN(test_sixes);
     T_RUN(test_count_codes);
     T_RUN(test_limits);
     T_RUN(test_more_limits);

@@ -78,7 +78,8 @@ spell_quantization(berthi_json_text *text, const berthi_convert *convert)
 {
     const berth_convert_options *const options = &convert->options;
 
-    if (options->type != BERTH_ENCODING_INT8) {
+    /* Rules may ask for 4-bit weights whatever the others are. */
+    if (options->type != BERTH_ENCODING_INT8 || convert->recipe.rules_file.count > 0) {
         spell_number(text, "block size", options->block_size);
         spell_number(text, "double quantization", options->double_quant != 0);
         spell_word(text, "storage", berth_dtype_name(options->storage));

@@ -114,6 +114,7 @@ static const char *const ab_globs[] = { A, B };
 static const char *const a_module[] = { "model.layers.0" };
 static const char *rules_of_a;
 static const char *rules_of_b;
+static const char *rules_of_nf4;
 
 CHANGE(take_fp4, o->type = BERTH_ENCODING_FP4)
 CHANGE(take_f16, o->dtype = BERTH_F16)
@@ -132,6 +133,8 @@ CHANGE(only_a, (o->only = a_glob, o->only_count = 1))
 CHANGE(only_b, (o->only = b_glob, o->only_count = 1))
 CHANGE(rule_a, o->rules = rules_of_a)
 CHANGE(rule_b, o->rules = rules_of_b)
+CHANGE(rule_nf4, o->rules = rules_of_nf4)
+CHANGE(rule_nf4_blocks, (o->rules = rules_of_nf4, o->block_size = 128))
 CHANGE(compute_bf16, o->compute_dtype = "bfloat16")
 CHANGE(compute_f32, o->compute_dtype = "float32")
 CHANGE(small_shards, o->max_shard_bytes = 4096)
@@ -173,6 +176,11 @@ test_other_types(void)
 {
     check_named(BERTH_ENCODING_INT8, NULL, take_experts, "experts 0", "experts 1");
     check_named(BERTH_ENCODING_INT8, NULL, take_fp4, "type int8", "type fp4");
+    /* Rules may ask for 4-bit weights beside those of 8 bits. */
+    rules_of_nf4 = in(fixture_folder(), "rules");
+    fixture_text(rules_of_nf4, "nf4 " A "\n");
+    check_named(BERTH_ENCODING_INT8, rule_nf4, rule_nf4_blocks, "block size 64",
+                "block size 128");
     check_named(BERTH_ENCODING_NATIVE, NULL, take_f16, "dtype of the model", "dtype F16");
     check_named(BERTH_ENCODING_NATIVE, NULL, small_shards, "bytes of a shard 5000000000",
                 "bytes of a shard 4096");

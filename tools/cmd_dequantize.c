@@ -6,7 +6,8 @@
 static const cli_option dequantize_options[] = {
     { "dtype", '\0', CLI_CHOICE, offsetof(convert_arguments, encoding.dtype),
       ENCODING_DTYPES, NULL, "model",
-      "of the plain weights; without it, what config.json says" },
+      "of the plain weights; without it, what 4-bit weights say themselves, for others "
+      "config.json" },
     { "device", '\0', CLI_TEXT, offsetof(convert_arguments, device), "DEVICE", NULL, NULL,
       "what decodes, to the same bytes: cuda:0, or a simulated GPU (berth-devices(5)); "
       "without it, the processor" },
@@ -26,7 +27,8 @@ static const cli_example dequantize_examples[] = {
 static const char *const dequantize_description[] = {
     "Writes the checkpoint IN anew in the folder OUT with plain weights: bitsandbytes "
     "4-bit and 8-bit of all eras, 8-bit floats with scales, packed 4-bit floats. Transposed "
-    "weights are turned back, quantization_config goes, everything else stays.",
+    "weights are turned back, quantization_config goes, of the headers' metadata only "
+    "\"format\": \"pt\" is there. Everything else stays.",
     "The values are those that the quantized model computes with, rounded once; what "
     "quantizing has lost does not come back.",
     CONVERT_OUTPUT_TEXT,

@@ -120,7 +120,7 @@ berthi_checkpoint_classify(berth_checkpoint *checkpoint, berthi_findings *findin
         .file = get_file,
         .read = read_companion,
         .mark = mark_tensor,
-        .finding = is_lone ? NULL : findings->report,
+        .finding = findings->report,
         .finding_user = findings->user,
         .keep_going = findings->keep_going && !is_lone,
     };

@@ -235,6 +235,38 @@ test_empty_model(void)
 }
 
 /* Shards that hold nothing, before, between and after those that do. */
+/* What is to be said of its weights is said of a shard that is named by itself, too. */
+static void
+test_shard_by_itself(void)
+{
+    const char *const path = in(fixture_folder(), SHARD_1);
+    const opened_finding *finding;
+    opened o;
+
+    fixture_file(path, "F8_E4M3 4x8 a.weight\n");
+    opened_begin(&o, path, NULL);
+    CHECK_EQ(o.status, BERTH_OK);
+    finding = opened_find(&o, BERTH_REASON_QUANT_PLAIN, 0);
+    if (CHECK(finding != NULL)) {
+        CHECK_EQ(finding->severity, BERTH_SEVERITY_WARNING);
+        CHECK_CONTAINS(finding->details.message, "taken as plain numbers");
+    }
+    opened_end(&o);
+    fixture_file(path, "I32 4x8 a.qweight\nF16 1x8 a.scales\n");
+    opened_begin(&o, path, NULL);
+    CHECK_EQ(opened_count(&o, BERTH_REASON_QUANT_METHOD), 1);
+    opened_end(&o);
+    /* What it lacks is one warning, no error, and the weights are not looked at further. */
+    fixture_file(path, "U8 16x1 a.weight\nF32 1 a.weight.absmax\nF8_E4M3 4x8 b.weight\n");
+    opened_begin(&o, path, NULL);
+    CHECK_EQ(o.status, BERTH_OK);
+    CHECK_EQ(o.finding_count, 1);
+    finding = opened_find(&o, BERTH_REASON_COMPANION_MISSING, 0);
+    if (CHECK(finding != NULL))
+        CHECK_EQ(finding->severity, BERTH_SEVERITY_WARNING);
+    opened_end(&o);
+}
+
 static void
 test_empty_shards(void)
 {
@@ -598,6 +630,7 @@ main(int argc, char **argv)
     T_RUN(test_metadata);
     T_RUN(test_tensors);
     T_RUN(test_empty_model);
+    T_RUN(test_shard_by_itself);
     T_RUN(test_empty_shards);
     T_RUN(test_read);
     T_RUN(test_refused_reads);

@@ -7,6 +7,7 @@
  */
 #define _POSIX_C_SOURCE 200809L
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,7 @@ typedef struct program {
     bool is_refused;      /* it is planning or loading that failed, for memory */
     llama_run *run;
     float *logits;
+    output out;           /* ids, or JSON */
     double load_seconds;
     double prompt_seconds;
     double generate_seconds;
@@ -247,13 +249,15 @@ run_prompt(program *p, berth_error *error)
     return status;
 }
 
+/* Until nobody takes ids any more. */
 static berth_status
 generate(program *p, berth_error *error)
 {
     const double began = clock_seconds();
     berth_status status = BERTH_OK;
 
-    for (uint32_t i = 0; i < p->options.generate && status == BERTH_OK; i++) {
+    for (uint32_t i = 0;
+         i < p->options.generate && status == BERTH_OK && !output_is_closed(&p->out); i++) {
         uint32_t next = 0;
 
         if (i == 0)
@@ -264,8 +268,9 @@ generate(program *p, berth_error *error)
         if (status == BERTH_OK)
             status = llama_tokens_add(&p->tokens, next, error);
         if (status == BERTH_OK && !p->options.wants_json) {
-            printf("%s%" PRIu32, i > 0 ? " " : "", p->tokens.ids[p->tokens.count - 1]);
-            fflush(stdout);
+            output_format(&p->out, "%s%" PRIu32, i > 0 ? " " : "",
+                          p->tokens.ids[p->tokens.count - 1]);
+            output_flush(&p->out);
         }
     }
     p->generate_seconds = clock_seconds() - began;
@@ -278,7 +283,7 @@ generate(program *p, berth_error *error)
 static uint32_t
 passes(const program *p)
 {
-    return p->options.generate - 1;
+    return p->tokens.count > p->prompt ? p->tokens.count - p->prompt - 1 : 0;
 }
 
 static double
@@ -313,28 +318,32 @@ print_numbers(const program *p)
 }
 
 static void
-print_json(const program *p)
+print_json(program *p)
 {
+    output *const out = &p->out;
     berth_lease_summary leases;
 
     berth_model_leases(p->model, &leases);
-    printf("{\"tokens\": [");
+    output_text(out, "{\"tokens\": [");
     for (uint32_t i = p->prompt; i < p->tokens.count; i++)
-        printf("%s%" PRIu32, i > p->prompt ? ", " : "", p->tokens.ids[i]);
-    printf("], \"prompt_tokens\": %" PRIu32 ", \"load_seconds\": %.6f, "
-           "\"prompt_seconds\": %.6f, \"generate_seconds\": %.6f, "
-           "\"generate_passes\": %" PRIu32 ", \"tokens_per_second\": %.3f, "
-           "\"token_bytes\": %" PRIu64 ", \"threads\": %" PRIu32
-           ", \"placed_bytes\": %" PRIu64 ", \"streamed_bytes\": %" PRIu64
-           ", \"streamed_disk_bytes\": %" PRIu64 ", \"is_simulated\": %s",
-           p->prompt, p->load_seconds, p->prompt_seconds, p->generate_seconds, passes(p),
-           tokens_per_second(p), llama_run_token_bytes(p->run), llama_run_threads(p->run),
-           p->report.placed_bytes, leases.copied_bytes + leases.expert_bytes,
-           leases.disk_bytes + leases.expert_disk_bytes,
-           p->is_simulated ? "true" : "false");
+        output_format(out, "%s%" PRIu32, i > p->prompt ? ", " : "", p->tokens.ids[i]);
+    output_format(out,
+                  "], \"prompt_tokens\": %" PRIu32 ", \"load_seconds\": %.6f, "
+                  "\"prompt_seconds\": %.6f, \"generate_seconds\": %.6f, "
+                  "\"generate_passes\": %" PRIu32 ", \"tokens_per_second\": %.3f, "
+                  "\"token_bytes\": %" PRIu64 ", \"threads\": %" PRIu32
+                  ", \"placed_bytes\": %" PRIu64 ", \"streamed_bytes\": %" PRIu64
+                  ", \"streamed_disk_bytes\": %" PRIu64 ", \"is_simulated\": %s",
+                  p->prompt, p->load_seconds, p->prompt_seconds, p->generate_seconds,
+                  passes(p), tokens_per_second(p), llama_run_token_bytes(p->run),
+                  llama_run_threads(p->run), p->report.placed_bytes,
+                  leases.copied_bytes + leases.expert_bytes,
+                  leases.disk_bytes + leases.expert_disk_bytes,
+                  p->is_simulated ? "true" : "false");
     if (p->is_simulated)
-        printf(", \"simulated_seconds\": %.9f", berth_devices_seconds(p->devices));
-    printf("}\n");
+        output_format(out, ", \"simulated_seconds\": %.9f",
+                      berth_devices_seconds(p->devices));
+    output_text(out, "}\n");
 }
 
 static void
@@ -381,21 +390,37 @@ explain(const program *p, const berth_error *error)
 
 /* ---------------------------------------------------------------------------- main */
 
+/* What has been printed arrives; who reads may leave early. */
+static berth_status
+end_output(program *p, berth_error *error)
+{
+    output_flush(&p->out);
+    return p->out.system_error == 0 || p->out.system_error == EPIPE
+               ? BERTH_OK
+               : llama_fail_file(error, "standard output", p->out.system_error);
+}
+
 static berth_status
 run(program *p)
 {
     berth_error error;
-    berth_status status = make_all(p, &error);
+    berth_status status;
 
+    output_init(&p->out, STDOUT_FILENO);
+    status = make_all(p, &error);
     if (status == BERTH_OK)
         status = run_prompt(p, &error);
     if (status == BERTH_OK)
         status = generate(p, &error);
-    if (!p->options.wants_json && p->tokens.count > p->prompt)
-        printf("\n");
-    fflush(stdout); /* before numbers, which may go to the same file */
     if (status == BERTH_OK && p->options.wants_json)
         print_json(p);
+    if (!p->options.wants_json && p->tokens.count > p->prompt)
+        output_text(&p->out, "\n");
+    /* Before numbers, which may go to the same file. */
+    if (status == BERTH_OK)
+        status = end_output(p, &error);
+    else
+        output_flush(&p->out);
     if (status == BERTH_OK && !p->options.is_quiet)
         print_numbers(p);
     if (status != BERTH_OK) {
@@ -418,8 +443,10 @@ main(int argc, char **argv)
 {
     program p = { .prompt = 0 };
     berth_error error;
-    berth_status status = llama_options_parse(argc, argv, &p.options, &error);
+    berth_status status;
 
+    output_occupy_streams();
+    status = llama_options_parse(argc, argv, &p.options, &error);
     if (status != BERTH_OK)
         refuse_options(&p, &error);
     else if (p.options.wants_help)

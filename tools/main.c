@@ -2,7 +2,6 @@
 /* main.c - berth: global options, the table of commands, the exit code. */
 #define _POSIX_C_SOURCE 200809L
 
-#include <fcntl.h>
 #include <locale.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,15 +34,6 @@ static const char *
 environment(const char *name)
 {
     return getenv(name);
-}
-
-/* A file opened by the library must not become a closed standard stream. */
-static void
-occupy_standard_streams(void)
-{
-    for (int fd = 0; fd <= STDERR_FILENO; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) != fd)
-            return;
 }
 
 static const cli_command *
@@ -199,7 +189,7 @@ main(int argc, char **argv)
     program p = { .call = { .command = NULL } };
     berth_status status;
 
-    occupy_standard_streams();
+    output_occupy_streams();
     setlocale(LC_CTYPE, ""); /* which characters the terminal has; nothing else */
     interrupt_init();
     session_init(&p.s, NULL, environment);

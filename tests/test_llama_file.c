@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_llama_file.c - token ids from texts, logits into a file that berth reads. */
-#define _POSIX_C_SOURCE 200809L /* symlink */
+#define _DEFAULT_SOURCE /* symlink, usleep */
 
+#include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/fixture.h"
 #include "tests/t.h"
+#include "tools/interrupt.h"
 #include "tools/llama_file.h"
 
 static void
@@ -186,20 +191,109 @@ test_temporary_name_is_taken(void)
     const char *const folder = fixture_folder();
     const char *const path = fixture_format("%s/logits", folder);
     const char *const victim = fixture_format("%s/victim", folder);
+    const long pid = (long)getpid();
     const uint32_t id = 1;
     const float logit = 1;
     uint8_t *bytes;
     size_t length;
 
     fixture_write(victim, "kept", 4);
-    CHECK_EQ(symlink("victim", fixture_format("%s.berth-%ld.tmp", path, (long)getpid())), 0);
-    CHECK_EQ(symlink("victim", fixture_format("%s.berth-%ld-1.tmp", path, (long)getpid())), 0);
+    CHECK_EQ(symlink("victim", fixture_format("%s/.logits.berth-%ld.tmp", folder, pid)), 0);
+    CHECK_EQ(symlink("victim", fixture_format("%s/.logits.berth-%ld-1.tmp", folder, pid)), 0);
     CHECK_EQ(llama_logits_write(path, false, &id, 1, &logit, 1, NULL), BERTH_OK);
     CHECK_GE(fixture_size(path), 100);
     bytes = fixture_read(victim, &length);
     CHECK_EQ(length, 4);
     CHECK_MEM(bytes, "kept", 4);
     free(bytes);
+}
+
+/* Files in a folder. */
+static uint32_t
+count_files(const char *folder)
+{
+    DIR *const dir = opendir(folder);
+    uint32_t count = 0;
+
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    closedir(dir);
+    return count;
+}
+
+/* Writes the same file until a signal comes. */
+static void
+write_for_ever(const char *path)
+{
+    const uint32_t vocab = 1u << 20;
+    const uint32_t id = 1;
+    float *const logits = calloc(vocab, sizeof *logits);
+
+    signal(SIGTERM, SIG_DFL);
+    interrupt_init();
+    while (llama_logits_write(path, true, &id, 1, logits, vocab, NULL) == BERTH_OK) {
+    }
+    _exit(1);
+}
+
+/* A signal that ends the process takes with it what is not complete. */
+static void
+test_signal(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/logits", folder);
+
+    for (uint32_t i = 0; i < 8; i++) {
+        const pid_t child = fork();
+        int status = 0;
+
+        if (child == 0)
+            write_for_ever(path);
+        while (access(path, F_OK) != 0)
+            usleep(1000);
+        usleep(1000 * i);
+        CHECK_EQ(kill(child, SIGTERM), 0);
+        CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+        CHECK_EQ(WEXITSTATUS(status), 130);
+        CHECK_EQ(count_files(folder), 1);
+    }
+}
+
+/* Refused before anything is computed, and nothing is left of having looked. */
+static void
+test_looks_first(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const dangling = fixture_format("%s/dangling", folder);
+    berth_error error;
+
+    CHECK_EQ(symlink("nowhere", dangling), 0);
+    CHECK_EQ(llama_logits_check(fixture_format("%s/new", folder), false, &error), BERTH_OK);
+    CHECK_EQ(llama_logits_check(fixture_format("%s/none/new", folder), false, &error),
+             BERTH_ENOENT);
+    CHECK_EQ(llama_logits_check(folder, true, &error), BERTH_EINVAL);
+    CHECK_STR(error.message, "is a folder; give the name of a file in it");
+    CHECK_EQ(llama_logits_check(dangling, false, &error), BERTH_EINVAL);
+    CHECK_EQ(error.reason, BERTH_REASON_EXISTS);
+    CHECK_EQ(llama_logits_check(dangling, true, &error), BERTH_OK);
+    CHECK_EQ(llama_logits_check("/dev/null", false, &error), BERTH_OK);
+    CHECK_EQ(count_files(folder), 1);
+}
+
+/* Who may not read what is replaced may not read the new one. */
+static void
+test_mode_stays(void)
+{
+    const char *const path = fixture_format("%s/logits", fixture_folder());
+    const uint32_t id = 1;
+    const float logit = 1;
+    struct stat found;
+
+    CHECK_EQ(llama_logits_write(path, false, &id, 1, &logit, 1, NULL), BERTH_OK);
+    CHECK_EQ(chmod(path, 0600), 0);
+    CHECK_EQ(llama_logits_write(path, true, &id, 1, &logit, 1, NULL), BERTH_OK);
+    CHECK_EQ(stat(path, &found), 0);
+    CHECK_EQ(found.st_mode & 0777, 0600);
 }
 
 int
@@ -213,5 +307,8 @@ main(int argc, char **argv)
     T_RUN(test_cannot_write);
     T_RUN(test_keeps_what_is_there);
     T_RUN(test_temporary_name_is_taken);
+    T_RUN(test_signal);
+    T_RUN(test_looks_first);
+    T_RUN(test_mode_stays);
     T_MAIN_END;
 }

@@ -82,7 +82,7 @@ test_mode_stays(void)
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
         CHECK_EQ(chmod(path, modes[i]), 0);
         CHECK_EQ(save_begin(&v, &command, path, true), BERTH_OK);
-        CHECK_EQ(mode_of(v.temporary), modes[i]);
+        CHECK_EQ(mode_of(v.draft.temporary), modes[i]);
         output_text(&v.out, "new");
         CHECK_EQ(save_end(&v, BERTH_OK), BERTH_OK);
         check_text(path, "new");

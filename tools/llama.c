@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "tools/clock.h"
+#include "tools/interrupt.h"
 #include "tools/json_error.h"
 #include "tools/llama_error.h"
 #include "tools/llama_file.h"
@@ -446,6 +447,7 @@ main(int argc, char **argv)
     berth_status status;
 
     output_occupy_streams();
+    interrupt_init();
     status = llama_options_parse(argc, argv, &p.options, &error);
     if (status != BERTH_OK)
         refuse_options(&p, &error);

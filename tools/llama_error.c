@@ -30,15 +30,18 @@ berth_status
 llama_fail_file(berth_error *error, const char *path, int system_error)
 {
     const bool is_taken = system_error == EEXIST;
+    const bool is_folder = system_error == EISDIR;
     const bool is_nowhere = system_error == ENOENT || system_error == ENOTDIR
                             || system_error == EACCES;
-    const berth_status status = is_taken                  ? BERTH_EINVAL
+    const berth_status status = is_taken || is_folder     ? BERTH_EINVAL
                                 : is_nowhere              ? BERTH_ENOENT
                                 : system_error == ENOMEM  ? BERTH_ENOMEM
                                                           : BERTH_EIO;
 
     llama_fail(error, status, NULL, "%s",
-               is_taken ? "is there already" : strerror(system_error));
+               is_taken    ? "is there already"
+               : is_folder ? "is a folder; give the name of a file in it"
+                           : strerror(system_error));
     if (error == NULL)
         return status;
     berth_text_escape(path, strlen(path), error->file, sizeof error->file);

@@ -16,7 +16,8 @@ llama_fail(berth_error *error, berth_status status, const char *subject,
 
 /*
  * The same for a file that could not be opened or written: `system_error` is errno. The
- * status is BERTH_ENOENT where the path leads nowhere, else BERTH_EIO.
+ * status is BERTH_ENOENT where the path leads nowhere, BERTH_EINVAL where a file is there or a
+ * folder is, BERTH_ENOMEM, else BERTH_EIO.
  */
 berth_status llama_fail_file(berth_error *error, const char *path, int system_error);
 

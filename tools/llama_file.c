@@ -11,11 +11,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tools/draft.h"
 #include "tools/llama_error.h"
 #include "tools/llama_file.h"
 
-#define MAX_ATTEMPTS 100u
 #define HEADER_CAPACITY 512
+#define IDS_AT_ONCE 512u
 #define READ_BYTES 65536u
 
 /* --------------------------------------------------------------------------- texts */
@@ -147,97 +148,92 @@ format_header(char *header, uint32_t count, uint32_t vocab)
     return length;
 }
 
+/* Returns 0, or errno. */
+static int
+write_all(int fd, const void *bytes, size_t size)
+{
+    const char *at = bytes;
+
+    while (size > 0) {
+        const ssize_t n = write(fd, at, size);
+
+        if (n < 0 && errno != EINTR)
+            return errno;
+        if (n > 0) {
+            at += n;
+            size -= (size_t)n;
+        }
+    }
+    return 0;
+}
+
+static int
+write_ids(int fd, const uint32_t *ids, uint32_t count)
+{
+    int64_t wide[IDS_AT_ONCE];
+    int why = 0;
+
+    for (uint32_t i = 0; i < count && why == 0; i += IDS_AT_ONCE) {
+        const uint32_t left = count - i;
+        const uint32_t n = left < IDS_AT_ONCE ? left : IDS_AT_ONCE;
+
+        for (uint32_t k = 0; k < n; k++)
+            wide[k] = ids[i + k];
+        why = write_all(fd, wide, n * sizeof *wide);
+    }
+    return why;
+}
+
 /* Numbers of the format are little-endian, as those of every machine berth is built for. */
-static bool
-can_write(FILE *file, const uint32_t *ids, uint32_t count, const float *logits,
-          uint32_t vocab)
+static int
+write_file(int fd, const uint32_t *ids, uint32_t count, const float *logits, uint32_t vocab)
 {
     char header[HEADER_CAPACITY];
     const uint64_t length = format_header(header, count, vocab);
-    const size_t values = (size_t)count * vocab;
-    bool is_good = fwrite(&length, sizeof length, 1, file) == 1
-                   && fwrite(header, 1, length, file) == length;
+    int why = write_all(fd, &length, sizeof length);
 
-    for (uint32_t i = 0; i < count && is_good; i++) {
-        const int64_t id = ids[i];
-
-        is_good = fwrite(&id, sizeof id, 1, file) == 1;
-    }
-    return is_good && fwrite(logits, sizeof *logits, values, file) == values;
+    if (why == 0)
+        why = write_all(fd, header, length);
+    if (why == 0)
+        why = write_ids(fd, ids, count);
+    return why == 0 ? write_all(fd, logits, (size_t)count * vocab * sizeof *logits) : why;
 }
 
-/* A file, or a link to nowhere: what a rename would replace. */
+/* A device or a pipe: whoever reads from it would meet its end now. */
 static bool
-is_taken(const char *path)
+is_special(const char *path)
 {
-    struct stat about;
+    struct stat found;
 
-    return stat(path, &about) == 0 ? S_ISREG(about.st_mode) : lstat(path, &about) == 0;
+    return stat(path, &found) == 0 && !S_ISREG(found.st_mode) && !S_ISDIR(found.st_mode);
 }
 
 berth_status
 llama_logits_check(const char *path, bool may_overwrite, berth_error *error)
 {
-    return !may_overwrite && is_taken(path) ? llama_fail_file(error, path, EEXIST) : BERTH_OK;
-}
+    draft d;
+    int why;
 
-/* Into a file that is open, and closed by this. Returns 0, or errno. */
-static int
-write_whole(FILE *file, const uint32_t *ids, uint32_t count, const float *logits,
-            uint32_t vocab)
-{
-    const bool is_good = can_write(file, ids, count, logits, vocab);
-    int why = is_good ? 0 : errno;
-
-    if (fclose(file) != 0 && is_good)
-        why = errno;
-    return why;
-}
-
-/*
- * A new file, which `name` gets the name of: `path` with the process behind it, and a
- * number where that is taken. NULL: errno says why.
- */
-static FILE *
-open_temporary(const char *path, char *name, size_t capacity)
-{
-    FILE *file = NULL;
-
-    errno = EEXIST;
-    for (unsigned attempt = 0; file == NULL && errno == EEXIST && attempt < MAX_ATTEMPTS;
-         attempt++) {
-        if (attempt == 0)
-            snprintf(name, capacity, "%s.berth-%ld.tmp", path, (long)getpid());
-        else
-            snprintf(name, capacity, "%s.berth-%ld-%u.tmp", path, (long)getpid(), attempt);
-        file = fopen(name, "wbx");
-    }
-    return file;
+    if (is_special(path))
+        return BERTH_OK;
+    why = draft_begin(&d, path, may_overwrite);
+    if (why == 0)
+        why = draft_end(&d, false);
+    return why == 0 ? BERTH_OK : llama_fail_file(error, path, why);
 }
 
 berth_status
 llama_logits_write(const char *path, bool may_overwrite, const uint32_t *ids, uint32_t count,
                    const float *logits, uint32_t vocab, berth_error *error)
 {
-    /* A device or a pipe has nothing to complete. */
-    const bool is_in_place = !is_taken(path) && access(path, F_OK) == 0;
-    const size_t capacity = strlen(path) + 64;
-    char *const name = malloc(capacity);
-    bool is_begun;
-    FILE *file;
-    int why;
+    draft d;
+    int why = draft_begin(&d, path, may_overwrite);
+    int ended;
 
-    if (name == NULL)
-        return llama_fail_file(error, path, ENOMEM);
-    file = is_in_place ? fopen(path, "wb") : open_temporary(path, name, capacity);
-    is_begun = file != NULL;
-    why = is_begun ? write_whole(file, ids, count, logits, vocab) : errno;
-    if (why == 0 && !is_in_place && !may_overwrite && is_taken(path))
-        why = EEXIST; /* it has come meanwhile */
-    if (why == 0 && !is_in_place && rename(name, path) != 0)
-        why = errno;
-    if (why != 0 && !is_in_place && is_begun)
-        remove(name);
-    free(name);
+    if (why == 0)
+        why = write_file(d.fd, ids, count, logits, vocab);
+    ended = draft_end(&d, why == 0);
+    if (why == 0)
+        why = ended;
     return why == 0 ? BERTH_OK : llama_fail_file(error, path, why);
 }

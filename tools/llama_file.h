@@ -31,7 +31,10 @@ berth_status llama_tokens_read(llama_tokens *tokens, const char *path, berth_err
 berth_status llama_file_read(const char *path, char **out_text, size_t *out_length,
                              berth_error *error);
 
-/* Before anything is loaded: BERTH_EINVAL, if `path` is there and may not be replaced. */
+/*
+ * Before anything is loaded: BERTH_EINVAL, if `path` is there and may not be replaced, or
+ * is a folder; BERTH_ENOENT, BERTH_EIO, BERTH_ENOMEM, if no file can be made there.
+ */
 berth_status llama_logits_check(const char *path, bool may_overwrite, berth_error *error);
 /*
  * Writes input_ids [1, count] as I64 and logits [1, count, vocab] as F32 beside `path`,

@@ -220,6 +220,8 @@ check(const llama_options *o, berth_error *error)
         return refuse(error, "--tokens-file and --plan:", "standard input is one file, not two");
     if (is_standard(o->logits))
         return refuse(error, "--logits:", "ids go to standard output, not numbers; name a file");
+    if (o->logits != NULL && o->logits[0] == '\0')
+        return refuse(error, "--logits:", "the name of the file is empty");
     if (o->may_overwrite && o->logits == NULL)
         return refuse(error, "--force", "has no effect without --logits");
     for (size_t i = 0; i < sizeof of_plans / sizeof of_plans[0] && o->plan != NULL; i++)

@@ -10,15 +10,14 @@
 #define BERTH_TOOLS_SAVE_H
 
 #include "tools/cli.h"
+#include "tools/draft.h"
 #include "tools/output.h"
 
 typedef struct save {
     const cli_command *command;
     const char *path;
-    char *temporary; /* beside it; NULL: nothing was begun, or in place */
-    bool is_in_place; /* a pipe, a device or standard output: nothing to complete */
+    draft draft;      /* in place: standard output, too */
     bool is_standard; /* output */
-    bool may_overwrite;
     output out;
 } save;
 

@@ -94,7 +94,7 @@ make_plain(weight *w, int32_t dtype, uint64_t rows, uint64_t columns)
 /* Quantized, and dequantized again into `values`. */
 static void
 make_encoded(berth_context *context, weight *w, int32_t encoding, bool is_double,
-             uint64_t rows, uint64_t columns)
+             uint32_t block_size, uint64_t rows, uint64_t columns)
 {
     berth_values_part parts[BERTH_VALUES_PARTS];
     berth_values_options options;
@@ -103,13 +103,14 @@ make_encoded(berth_context *context, weight *w, int32_t encoding, bool is_double
 
     begin(w, encoding, BERTH_F32, rows, columns);
     w->tensor.is_double = is_double;
-    w->tensor.block_size = encoding == BERTH_ENCODING_INT8 ? 0 : 64;
+    w->tensor.block_size = encoding == BERTH_ENCODING_INT8 ? 0 : block_size;
     berth_values_options_init(&options);
     options.encoding = encoding;
     options.dtype = BERTH_F32;
     options.shape = w->shape;
     options.rank = 2;
     options.double_quant = is_double;
+    options.block_size = w->tensor.block_size;
     CHECK_EQ(berth_values_list(&options, parts, &count, NULL), BERTH_OK);
     for (uint32_t i = 0; i < count; i++)
         if (parts[i].role == BERTH_ROLE_CODES || parts[i].role == BERTH_ROLE_ABSMAX
@@ -168,7 +169,8 @@ check_weight(berth_context *context, const weight *w, bool has_int8_inputs,
     static const uint32_t counts[] = { 1, 2, 33 };
     const uint64_t rows = w->shape[0];
     const uint64_t columns = w->shape[1];
-    const llama_multiplier_size size = { .columns = columns, .block_size = 64,
+    const llama_multiplier_size size = { .columns = columns,
+                                         .block_size = w->tensor.block_size,
                                          .has_int8_inputs = has_int8_inputs };
     float *const inputs = make_floats(33 * columns, 7);
     float *const bias = make_floats(rows, 9);
@@ -239,7 +241,7 @@ check_encoding(int32_t encoding, bool is_double, bool has_int8_inputs, double to
     CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
     EACH_SHAPE(i)
     {
-        make_encoded(context, &w, encoding, is_double, shapes[i][0], shapes[i][1]);
+        make_encoded(context, &w, encoding, is_double, 64, shapes[i][0], shapes[i][1]);
         check_weight(context, &w, has_int8_inputs, tolerance);
         finish(&w);
     }
@@ -256,6 +258,23 @@ static void
 test_nf4_double(void)
 {
     check_encoding(BERTH_ENCODING_NF4, true, false, 1e-6);
+}
+
+/* Blocks so large that a share has more rows than any other weight's. */
+static void
+test_large_blocks(void)
+{
+    static const uint64_t columns[] = { 100, 99, 96 };
+    berth_context *context;
+    weight w;
+
+    CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
+    for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) {
+        make_encoded(context, &w, BERTH_ENCODING_NF4, i == 1, 4096, 5000, columns[i]);
+        check_weight(context, &w, false, 1e-6);
+        finish(&w);
+    }
+    berth_context_destroy(context);
 }
 
 static void
@@ -292,9 +311,9 @@ test_together(void)
     weight w[3];
 
     CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
-    make_encoded(context, &w[0], BERTH_ENCODING_NF4, true, 1300, 256);
+    make_encoded(context, &w[0], BERTH_ENCODING_NF4, true, 64, 1300, 256);
     make_plain(&w[1], BERTH_BF16, 600, 128);
-    make_encoded(context, &w[2], BERTH_ENCODING_INT8, false, 40, 192);
+    make_encoded(context, &w[2], BERTH_ENCODING_INT8, false, 64, 40, 192);
     CHECK_EQ(llama_pool_create(2, 1, &pool, NULL), BERTH_OK);
     CHECK_EQ(llama_multiplier_create(
                  context, pool,
@@ -360,6 +379,7 @@ main(int argc, char **argv)
     T_RUN(test_plain);
     T_RUN(test_nf4);
     T_RUN(test_nf4_double);
+    T_RUN(test_large_blocks);
     T_RUN(test_fp4);
     T_RUN(test_int8);
     T_RUN(test_int8_inputs);

@@ -15,7 +15,7 @@
 #include "tools/llama_matrix.h"
 
 #define SHARE_VALUES (UINT64_C(1) << 18) /* so many are worth a turn */
-#define SHARE_ROWS 512u                  /* at most, where outputs are put apart */
+#define SHARE_ROWS 512u                  /* at most, or as many as whole blocks need */
 #define SHARES 4u                        /* of a thread: one that is late has fewer */
 #define DOUBLE_BLOCK 256u                /* statistics that share a second level */
 #define BLOCK_MIN 32u
@@ -145,7 +145,9 @@ llama_multiplier_create(berth_context *context, llama_pool *pool,
                              .int8_threshold = size->int8_threshold };
     /* Whole second-level blocks on either side of a share. */
     m->absmax_count = values / BLOCK_MIN + 2 * DOUBLE_BLOCK;
-    m->scratch_count = m->absmax_count + columns + SHARE_ROWS * BERTH_VALUES_INPUTS;
+    m->scratch_count = m->absmax_count + columns
+                       + (uint64_t)BERTH_VALUES_INPUTS
+                             * (size->block_size > SHARE_ROWS ? size->block_size : SHARE_ROWS);
     m->scratch = malloc(llama_pool_threads(pool) * m->scratch_count * sizeof(float));
     if (m->scratch == NULL)
         goto no_memory;

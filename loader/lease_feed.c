@@ -233,13 +233,19 @@ give_up(berthi_feeder *f)
 {
     bool has_any = false;
 
-    if (f->has_failed && f->intake.is_late)
+    if (f->has_failed && f->intake.is_late) {
+        f->was_late = true;
         return fail_waiters(f);
+    }
     if (!f->has_failed || f->intake.in_flight > 0)
         return false;
     for (uint32_t i = 0; i < f->stage.allocated; i++)
         if (f->stage.buffers[i].state == BERTHI_STAGE_FILLING)
             berthi_feeder_release(f, &f->stage.buffers[i]);
+    if (f->was_late) { /* who waited has been told: for others nothing is wrong */
+        f->was_late = f->has_failed = false;
+        return true;
+    }
     for (uint32_t i = 0; i < f->leases->line_count; i++) {
         berthi_lease_line *const line = &f->leases->lines[i];
         berthi_lease_slot *slot;

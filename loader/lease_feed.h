@@ -45,6 +45,7 @@ struct berthi_feeder {
     uint32_t copying;        /* buffers */
     bool has_grown;          /* the ring, by a buffer: what else there is to do comes first */
     bool has_failed;         /* reading */
+    bool was_late;           /* that is since reads hung, which have not all come back */
     berth_status status;
     berth_error error;
     pthread_t thread;

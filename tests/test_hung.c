@@ -288,6 +288,31 @@ test_streamed_layers(void)
         check_streamed(first);
 }
 
+/* What came of reads that have hung is no reason to refuse what is asked for afterwards. */
+static void
+test_reads_come_back(void)
+{
+    const leased_options options = streamed_options();
+    berth_error error;
+    leased l;
+
+    leased_begin(&l, leased_llama(4, 2), &options);
+    l.options = (berthi_lease_options){.ring_bytes = 64 * KIB};
+    l.model.wait_ns = WAIT_MS * MS_NS;
+    hang(3);
+    T_REQUIRE(leased_start(&l, &error) == BERTH_OK);
+    CHECK_EQ(use_layers(&l, 64, &error), BERTH_EIO);
+    atomic_store(&haul_is_hung, false);
+    (void)usleep(500000); /* the feeder looks from time to time */
+    if (!CHECK_EQ(use_layers(&l, 12, &error), BERTH_OK))
+        T_NOTE("%s: %s", error.file, error.message);
+    CHECK(leased_settle(&l));
+    CHECK_EQ(l.wrong, 0);
+    leased_stop(&l);
+    stop_tricks();
+    leased_end(&l);
+}
+
 /* A model is given back although its reads hang. */
 static void
 test_models_end(void)
@@ -410,6 +435,7 @@ main(int argc, char **argv)
     T_RUN(test_cancel);
     T_RUN(test_next_job_gives_back);
     T_RUN(test_streamed_layers);
+    T_RUN(test_reads_come_back);
     T_RUN(test_models_end);
     T_RUN(test_settled);
     T_RUN(test_cancelled_verification);

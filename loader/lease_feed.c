@@ -285,22 +285,29 @@ await_copy(berthi_feeder *f)
     return false;
 }
 
+/* As intake.h; whoever waits for a layer is told that reads come back. */
+static void
+wait_for_reads(berthi_feeder *f, uint64_t deadline_ns)
+{
+    berth_error error;
+    const berth_status status = berthi_intake_wait(&f->intake, deadline_ns, &error);
+
+    atomic_store(&f->leases->read_ns, f->intake.moved_ns);
+    if (status != BERTH_OK)
+        fail_reading(f, status, &error);
+}
+
 static void
 wait_for_news(berthi_feeder *f)
 {
     const bool is_tuned = !f->tune.is_settled && f->intake.in_flight > 0;
     const bool is_idle = is_tuned && berthi_feeder_is_idle(f);
     uint64_t begin_ns;
-    berth_error error;
-    berth_status status;
 
     if (f->copying > 0 && f->intake.in_flight == 0 && await_copy(f))
         return;
     begin_ns = berthi_sys_now_ns();
-    status = berthi_intake_wait(&f->intake,
-                                begin_ns + (f->copying > 0 ? POLL_NS : IDLE_NS), &error);
-    if (status != BERTH_OK)
-        fail_reading(f, status, &error);
+    wait_for_reads(f, begin_ns + (f->copying > 0 ? POLL_NS : IDLE_NS));
     if (is_tuned)
         berthi_feeder_tune(f, berthi_sys_now_ns() - begin_ns, is_idle);
 }
@@ -312,13 +319,8 @@ take_news(berthi_feeder *f)
     uint32_t before;
 
     do {
-        berth_error error;
-        berth_status status;
-
         before = f->intake.in_flight;
-        status = berthi_intake_wait(&f->intake, 0, &error);
-        if (status != BERTH_OK)
-            fail_reading(f, status, &error);
+        wait_for_reads(f, 0);
     } while (f->intake.in_flight < before);
 }
 

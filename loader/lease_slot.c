@@ -110,6 +110,18 @@ berthi_lease_feed_deadline(const berthi_leases *leases, const berthi_lease_line 
     return berthi_add_capped(deadline_ns, TELL_NS);
 }
 
+bool
+berthi_lease_put_off(const berthi_leases *leases, uint64_t *deadline_ns)
+{
+    const uint64_t late_ns = berthi_add_capped(
+        berthi_add_capped(atomic_load(&leases->read_ns), leases->model->wait_ns), TELL_NS);
+
+    if (late_ns <= *deadline_ns)
+        return false;
+    *deadline_ns = late_ns;
+    return true;
+}
+
 /* Its last users have left it before anything is copied into it. */
 static berth_status
 wait_for_users(berthi_lease_line *line, const berthi_lease_slot *slot, berth_error *error)
@@ -348,7 +360,8 @@ berthi_lease_await_feeder(berthi_leases *leases, berthi_lease_line *line,
     line->summary.host_waits++;
     slot->waiters++;
     berthi_feeder_wake(leases->feeder); /* it may be waiting for this line's turn */
-    while (slot->fill == BERTHI_LEASE_FILLING && failure == 0)
+    while (slot->fill == BERTHI_LEASE_FILLING
+           && (failure == 0 || berthi_lease_put_off(leases, &deadline_ns)))
         failure =
             berthi_sys_condition_wait_until(&line->changed, &line->lock, deadline_ns);
     slot->waiters--;

@@ -313,6 +313,33 @@ test_reads_come_back(void)
     leased_end(&l);
 }
 
+/* A disk that is slow does not hang: no read takes as long as a layer of many does. */
+static void
+test_slow_layers(void)
+{
+    const leased_options options = streamed_options();
+    uint64_t begin_ns;
+    berth_error error;
+    leased l;
+
+    leased_begin(&l, leased_llama(2, 1), &options);
+    l.options = (berthi_lease_options){.ring_bytes = 64 * KIB};
+    l.model.wait_ns = WAIT_MS * MS_NS;
+    haul_set((haul_tricks){.delay_ns = 60 * MS_NS});
+    atomic_store(&berthi_reader_instead, &haul_reader);
+    begin_ns = berthi_sys_now_ns();
+    T_REQUIRE(leased_start(&l, &error) == BERTH_OK);
+    if (!CHECK_EQ(use_layers(&l, 2, &error), BERTH_OK))
+        T_NOTE("%s: %s", error.file, error.message);
+    CHECK_GT(berthi_sys_now_ns() - begin_ns, 3 * WAIT_MS * MS_NS);
+    haul_set((haul_tricks){.hangs = false});
+    CHECK(leased_settle(&l));
+    CHECK_EQ(l.wrong, 0);
+    leased_stop(&l);
+    stop_tricks();
+    leased_end(&l);
+}
+
 /* A model is given back although its reads hang. */
 static void
 test_models_end(void)
@@ -436,6 +463,7 @@ main(int argc, char **argv)
     T_RUN(test_next_job_gives_back);
     T_RUN(test_streamed_layers);
     T_RUN(test_reads_come_back);
+    T_RUN(test_slow_layers);
     T_RUN(test_models_end);
     T_RUN(test_settled);
     T_RUN(test_cancelled_verification);

@@ -203,6 +203,8 @@ make_all(program *p, berth_error *error)
         status = berth_context_create(NULL, &p->context, error);
     if (status == BERTH_OK)
         status = berth_checkpoint_open(p->context, o->model, NULL, &p->checkpoint, error);
+    if (status == BERTH_OK && o->logits != NULL)
+        status = llama_logits_spare(p->checkpoint, o->logits, error);
     if (status == BERTH_OK)
         status = llama_config_read(p->context, p->checkpoint, &p->config, error);
     if (status == BERTH_OK)

@@ -222,6 +222,50 @@ llama_logits_check(const char *path, bool may_overwrite, berth_error *error)
     return why == 0 ? BERTH_OK : llama_fail_file(error, path, why);
 }
 
+/* Whether a file of the model is this one: it lies below the folder that `path` is or is in. */
+static bool
+is_file_of(const char *path, const char *file, const struct stat *wanted)
+{
+    const size_t capacity = strlen(path) + strlen(file) + 2;
+    const char *const slash = strrchr(path, '/');
+    char *const name = malloc(capacity);
+    struct stat found;
+    bool is_same;
+
+    if (name == NULL)
+        return false;
+    if (stat(path, &found) == 0 && S_ISDIR(found.st_mode))
+        snprintf(name, capacity, "%s/%s", path, file);
+    else
+        snprintf(name, capacity, "%.*s%s", slash != NULL ? (int)(slash - path) + 1 : 0, path,
+                 file);
+    is_same = stat(name, &found) == 0 && found.st_dev == wanted->st_dev
+              && found.st_ino == wanted->st_ino;
+    free(name);
+    return is_same;
+}
+
+berth_status
+llama_logits_spare(const berth_checkpoint *checkpoint, const char *path, berth_error *error)
+{
+    berth_checkpoint_summary summary;
+    struct stat found;
+    berth_shard shard;
+
+    berth_checkpoint_get(checkpoint, &summary);
+    if (stat(path, &found) != 0)
+        return BERTH_OK;
+    for (uint32_t i = 0; berth_checkpoint_shard(checkpoint, i, &shard) == BERTH_OK; i++)
+        if (is_file_of(summary.path, shard.file, &found)) {
+            (void)llama_fail(error, BERTH_EINVAL, NULL,
+                             "holds weights of the model, which are never replaced");
+            if (error != NULL)
+                berth_text_escape(path, strlen(path), error->file, sizeof error->file);
+            return BERTH_EINVAL;
+        }
+    return BERTH_OK;
+}
+
 berth_status
 llama_logits_write(const char *path, bool may_overwrite, const uint32_t *ids, uint32_t count,
                    const float *logits, uint32_t vocab, berth_error *error)

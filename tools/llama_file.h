@@ -36,6 +36,9 @@ berth_status llama_file_read(const char *path, char **out_text, size_t *out_leng
  * is a folder; BERTH_ENOENT, BERTH_EIO, BERTH_ENOMEM, if no file can be made there.
  */
 berth_status llama_logits_check(const char *path, bool may_overwrite, berth_error *error);
+/* BERTH_EINVAL, if `path` is a file of the model's weights, whether it may be replaced or not. */
+berth_status llama_logits_spare(const berth_checkpoint *checkpoint, const char *path,
+                                berth_error *error);
 /*
  * Writes input_ids [1, count] as I64 and logits [1, count, vocab] as F32 beside `path`,
  * which they replace when they are complete; what is no regular file is written to as it

@@ -189,13 +189,18 @@ is_standard(const char *path)
     return path != NULL && strcmp(path, "-") == 0;
 }
 
-/* Where nobody says who computes it is GPUs, and those alone are called "cuda". */
+/* GPUs have names and addresses, too: berth-devices(5). */
+static bool
+are_gpus(const char *words)
+{
+    return words != NULL && strncmp(words, "cpu", 3) != 0 && strncmp(words, "sim", 3) != 0;
+}
+
+/* Where nobody says who computes it is GPUs. */
 static bool
 may_compute_on_devices(const llama_options *o)
 {
-    return o->compute != NULL   ? strcmp(o->compute, "device") == 0
-           : o->devices != NULL ? strstr(o->devices, "cuda") != NULL
-                                : false;
+    return o->compute != NULL ? strcmp(o->compute, "device") == 0 : are_gpus(o->devices);
 }
 
 static berth_status

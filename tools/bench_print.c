@@ -191,10 +191,12 @@ print_pass(session *s, const bench_facts *facts)
     output_format(&s->out, "the plan predicts %.3f ms%s; bound: %s\n", 1e3 * p->predicted,
                   p->is_computing ? "" : " without computing",
                   name_of(bounds, sizeof bounds / sizeof bounds[0], p->bound));
-    if (p->copied_bytes != p->planned_bytes)
-        output_format(&s->out,
-                      "      the plan predicts %s: not every expert for each token\n",
-                      berth_size_format(p->planned_bytes, size));
+    if (p->copied_bytes != p->planned_bytes) /* stacks are brought whole */
+        output_format(&s->out, "      the plan predicts %s: %s\n",
+                      berth_size_format(p->planned_bytes, size),
+                      p->copied_bytes > p->planned_bytes
+                          ? "not every expert for each token"
+                          : "with experts, which are not brought by this");
 }
 
 void

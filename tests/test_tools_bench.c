@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tools_bench.c - what `berth bench` prints of what was measured. */
+/* test_tools_bench.c - what `berth bench` prints of what was measured; passes of a plan. */
 #include <string.h>
 
 #include "loader/bench.h"
 #include "tests/fixture.h"
+#include "tests/loaded.h"
 #include "tests/printed.h"
 #include "tests/t.h"
+#include "tools/bench_pass.h"
 #include "tools/bench_print.h"
 
 #define GIB       (UINT64_C(1) << 30)
@@ -96,11 +98,45 @@ test_drifts_are_counted(void)
     CHECK_CONTAINS(printed(false), "at most; 2 limits drifted by more than 5%");
 }
 
+/* ------------------------------------------------------------------------- passes */
+
+static bool
+is_never(void)
+{
+    return false;
+}
+
+/* All layers are asked for at once: who waits for them sees that they come. */
+static void
+test_slow_pass(void)
+{
+    static const char *const pins[] = { "model.layers=cpu" };
+    const pass_options slow = { .wait_seconds = 1.2, .is_cancelled = is_never };
+    berth_plan_options options = loaded_options("0=64MiB,cpu=64MiB");
+    pass_facts facts;
+    berth_error error;
+    loaded l;
+
+    options.pins = pins;
+    options.pin_count = 1;
+    loaded_begin(&l, loaded_llama(3, "BF16", 1), &options,
+                 "sim:64MiB,clock=real,h2d=2500kB/s");
+    loaded_load(&l);
+    T_REQUIRE(l.status == BERTH_OK);
+    if (!CHECK_EQ(pass_run(l.model, l.p.plan, l.devices, &slow, &facts, &error), BERTH_OK))
+        T_NOTE("%s", error.message);
+    CHECK(facts.seconds > slow.wait_seconds);
+    CHECK_EQ(facts.copied_bytes, facts.planned_bytes);
+    loaded_unload(&l);
+    loaded_end(&l);
+}
+
 int
 main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_lines);
     T_RUN(test_drifts_are_counted);
+    T_RUN(test_slow_pass);
     T_MAIN_END;
 }

@@ -4,13 +4,15 @@
 
 #include "tools/bench_pass.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tools/clock.h"
 
-#define PASSES_MAX 64u
-#define WAIT_MS    60000
+#define PASSES_MAX   64u
+#define LOOK_MS      100
+#define MARK_BYTES   (UINT64_C(1) << 30) /* of a pass: so often is seen that it moves */
 
 typedef struct passes {
     berth_model *model;
@@ -20,9 +22,10 @@ typedef struct passes {
     void **streams;         /* of devices */
     uint32_t device_count;
     uint32_t *device_of;    /* tiers; BERTH_NO_INDEX: the host */
-    bool (*is_cancelled)(void);
+    const pass_options *options;
     bool is_simulated;
     double scale;           /* of what a layer takes to compute */
+    uint64_t unmarked;      /* bytes that streams bring behind the last mark */
 } passes;
 
 static double
@@ -60,42 +63,83 @@ settle_scale(passes *p)
     p->scale = p->is_simulated && sum > 0 ? p->summary.compute_seconds / sum : 0;
 }
 
+/* Marks that streams have passed. One that hangs may pass another when all else is over. */
+static _Atomic uint32_t passed_marks;
+
+/* In the order of a stream: it has come so far. */
 static void
-compute(void *user)
+mark(void *user)
 {
     (void)user;
+    atomic_fetch_add(&passed_marks, 1);
 }
 
 /* -------------------------------------------------------------------------- layers */
 
 static berth_status
-wait_for(const passes *p, uint32_t device, berth_error *error)
+fail(berth_status status, int32_t reason, const char *message, berth_error *error)
 {
-    berth_status status;
-
-    if (device == BERTH_NO_INDEX)
-        return BERTH_OK;
-    status = berth_stream_wait(p->devices, device, p->streams[device], WAIT_MS, error);
-    if (status != BERTH_PENDING)
-        return status;
     memset(error, 0, sizeof *error);
-    error->status = BERTH_EIO;
-    error->reason = BERTH_REASON_TIMEOUT;
-    strcpy(error->message, "a pass has not moved for 60 seconds");
-    return error->status;
+    error->status = status;
+    error->reason = reason;
+    strcpy(error->message, message);
+    return status;
 }
 
 static berth_status
-use_layer(const passes *p, uint32_t number, uint32_t device, berth_error *error)
+fail_cancelled(berth_error *error)
+{
+    return fail(BERTH_ECANCELLED, BERTH_REASON_CANCELLED, "cancelled", error);
+}
+
+/* As long as it moves. */
+static berth_status
+wait_for(passes *p, uint32_t device, berth_error *error)
+{
+    double moved = clock_seconds();
+    uint32_t passed = atomic_load(&passed_marks);
+
+    while (device != BERTH_NO_INDEX) {
+        const berth_status status
+            = berth_stream_wait(p->devices, device, p->streams[device], LOOK_MS, error);
+
+        if (status != BERTH_PENDING)
+            return status;
+        if (p->options->is_cancelled())
+            return fail_cancelled(error);
+        if (atomic_load(&passed_marks) != passed) {
+            passed = atomic_load(&passed_marks);
+            moved = clock_seconds();
+        }
+        if (clock_seconds() - moved > p->options->wait_seconds)
+            return fail(BERTH_EIO, BERTH_REASON_TIMEOUT,
+                        "a pass does not move any more", error);
+    }
+    return BERTH_OK;
+}
+
+/* What simulated devices take to compute it; of others now and then nothing but a mark. */
+static berth_status
+ask(passes *p, uint32_t number, uint64_t bytes, uint32_t device, berth_error *error)
+{
+    p->unmarked += bytes;
+    if (p->scale == 0 && p->unmarked < MARK_BYTES)
+        return BERTH_OK;
+    p->unmarked = 0;
+    return berth_stream_call(p->devices, device, p->streams[device], mark, NULL,
+                             p->scale * reads_of(p, number), error);
+}
+
+static berth_status
+use_layer(passes *p, uint32_t number, uint64_t bytes, uint32_t device, berth_error *error)
 {
     void *const stream = device == BERTH_NO_INDEX ? NULL : p->streams[device];
     berth_status status = berth_layer_acquire(p->model, number, stream, error);
 
     if (status != BERTH_OK)
         return status;
-    if (p->scale > 0 && device != BERTH_NO_INDEX)
-        status = berth_stream_call(p->devices, device, stream, compute, NULL,
-                                   p->scale * reads_of(p, number), error);
+    if (device != BERTH_NO_INDEX)
+        status = ask(p, number, bytes, device, error);
     if (status == BERTH_OK)
         return berth_layer_release(p->model, number, stream, error);
     (void)berth_layer_release(p->model, number, stream, NULL);
@@ -104,7 +148,7 @@ use_layer(const passes *p, uint32_t number, uint32_t device, berth_error *error)
 
 /* A layer begins when the one before has ended, on whatever device. */
 static berth_status
-run_pass(const passes *p, berth_error *error)
+run_pass(passes *p, berth_error *error)
 {
     uint32_t last = BERTH_NO_INDEX;
     berth_status status = BERTH_OK;
@@ -113,35 +157,20 @@ run_pass(const passes *p, berth_error *error)
         berth_plan_layer layer;
         uint32_t device;
 
-        if (p->is_cancelled()) {
-            memset(error, 0, sizeof *error);
-            error->status = BERTH_ECANCELLED;
-            error->reason = BERTH_REASON_CANCELLED;
-            strcpy(error->message, "cancelled");
-            return BERTH_ECANCELLED;
-        }
+        if (p->options->is_cancelled())
+            return fail_cancelled(error);
         status = berth_plan_get_layer(p->plan, i, &layer);
         device = p->device_of[layer.home];
         if (status == BERTH_OK && device != last)
             status = wait_for(p, last, error);
         last = device;
         if (status == BERTH_OK)
-            status = use_layer(p, i, device, error);
+            status = use_layer(p, i, layer.link_bytes, device, error);
     }
     return status == BERTH_OK ? wait_for(p, last, error) : status;
 }
 
 /* ----------------------------------------------------------------------- all passes */
-
-static berth_status
-fail_memory(berth_error *error)
-{
-    memset(error, 0, sizeof *error);
-    error->status = BERTH_ENOMEM;
-    error->reason = BERTH_REASON_NO_MEMORY;
-    strcpy(error->message, "out of memory");
-    return error->status;
-}
 
 /* GPUs of the plan, in its order, are the devices. */
 static berth_status
@@ -156,7 +185,7 @@ open_streams(passes *p, berth_error *error)
     p->streams = calloc(p->device_count + 1u, sizeof *p->streams);
     p->device_of = calloc(p->summary.tier_count + 1u, sizeof *p->device_of);
     if (p->streams == NULL || p->device_of == NULL)
-        return fail_memory(error);
+        return fail(BERTH_ENOMEM, BERTH_REASON_NO_MEMORY, "out of memory", error);
     for (uint32_t t = 0; t < p->summary.tier_count && status == BERTH_OK; t++) {
         p->device_of[t] = BERTH_NO_INDEX;
         if (berth_plan_get_tier(p->plan, t, &tier) != BERTH_OK
@@ -181,7 +210,7 @@ close_streams(passes *p)
 }
 
 static berth_status
-time_passes(passes *p, double seconds, pass_facts *out, berth_error *error)
+time_passes(passes *p, pass_facts *out, berth_error *error)
 {
     const double host_begin = clock_seconds();
     double begin = device_seconds(p);
@@ -193,7 +222,7 @@ time_passes(passes *p, double seconds, pass_facts *out, berth_error *error)
     begin = device_seconds(p);
     berth_model_leases(p->model, &before);
     while (status == BERTH_OK && out->passes < PASSES_MAX
-           && (out->passes == 0 || clock_seconds() - host_begin < seconds)) {
+           && (out->passes == 0 || clock_seconds() - host_begin < p->options->seconds)) {
         status = run_pass(p, error);
         out->passes++;
     }
@@ -227,12 +256,12 @@ note_prediction(const passes *p, pass_facts *out)
 
 berth_status
 pass_run(berth_model *model, const berth_plan *plan, berth_devices *devices,
-         double seconds, bool (*is_cancelled)(void), pass_facts *out, berth_error *error)
+         const pass_options *options, pass_facts *out, berth_error *error)
 {
     passes p = { .model = model,
                  .plan = plan,
                  .devices = devices,
-                 .is_cancelled = is_cancelled };
+                 .options = options };
     berth_status status;
 
     memset(out, 0, sizeof *out);
@@ -241,7 +270,7 @@ pass_run(berth_model *model, const berth_plan *plan, berth_devices *devices,
     settle_scale(&p);
     note_prediction(&p, out);
     if (status == BERTH_OK)
-        status = time_passes(&p, seconds, out, error);
+        status = time_passes(&p, out, error);
     close_streams(&p);
     return status;
 }

@@ -22,12 +22,17 @@ typedef struct pass_facts {
     uint64_t host_waits;  /* in all passes                                            */
 } pass_facts;
 
+typedef struct pass_options {
+    double seconds;      /* for all passes; two are made at least */
+    double wait_seconds; /* longest wait for a stream that does not move */
+    bool (*is_cancelled)(void);
+} pass_options;
+
 /*
- * Acquires and releases every layer in order, pass after pass, until `seconds` are over,
- * twice at least. Returns BERTH_ECANCELLED when `is_cancelled` says so.
+ * Acquires and releases every layer in order, pass after pass. Returns BERTH_ECANCELLED when
+ * `is_cancelled` says so, BERTH_EIO where a device does not move.
  */
 berth_status pass_run(berth_model *model, const berth_plan *plan, berth_devices *devices,
-                      double seconds, bool (*is_cancelled)(void), pass_facts *out,
-                      berth_error *error);
+                      const pass_options *options, pass_facts *out, berth_error *error);
 
 #endif

@@ -304,6 +304,9 @@ load(benching *b, berth_model **out_model, berth_error *error)
 static berth_status
 run_plan(benching *b)
 {
+    const pass_options options = { .seconds = b->a->seconds / 2.0,
+                                   .wait_seconds = 60,
+                                   .is_cancelled = interrupt_is_wanted };
     berth_model *model = NULL;
     berth_error error;
     berth_status status;
@@ -314,8 +317,7 @@ run_plan(benching *b)
     status = load(b, &model, &error);
     b->is_load = status != BERTH_OK;
     if (status == BERTH_OK)
-        status = pass_run(model, b->plan, b->devices, b->a->seconds / 2.0,
-                          interrupt_is_wanted, &b->facts.pass, &error);
+        status = pass_run(model, b->plan, b->devices, &options, &b->facts.pass, &error);
     berth_model_destroy(model);
     interrupt_job_end();
     return session_tell(b->s, status, &error);

@@ -262,12 +262,17 @@ test_rope_llama3(void)
 static void
 test_rope_linear(void)
 {
-    llama_config *const c = read_good(
+    llama_config *c = read_good(
         "\"model_type\": \"llama\", \"max_position_embeddings\": 4096, "
         "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2.5}");
 
     CHECK_EQ(c->rope.scaling, LLAMA_SCALING_LINEAR);
     CHECK(c->rope.factor == 2.5);
+    free(c);
+    /* How long it may get is of no interest to it. */
+    c = read_good("\"model_type\": \"llama\", \"rope_scaling\": {\"type\": \"linear\", "
+                  "\"factor\": 4}");
+    CHECK(c->rope.factor == 4 && c->rope.positions == 0);
     free(c);
 }
 
@@ -335,6 +340,13 @@ test_refuses_numbers(void)
         { "\"rms_norm_eps\": -1", "rms_norm_eps" },
         { "\"rope_theta\": 0", "rope_parameters" },
         { "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 0}", "rope_parameters" },
+        { "\"max_position_embeddings\": 64, \"rope_scaling\": {\"type\": \"linear\"}",
+          "rope_parameters" },
+        { "\"max_position_embeddings\": 64, \"rope_scaling\": {\"rope_type\": \"yarn\"}",
+          "rope_parameters" },
+        { "\"rope_scaling\": {\"rope_type\": \"llama3\", "
+          "\"original_max_position_embeddings\": 64}",
+          "rope_parameters" },
         { "\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, "
           "\"low_freq_factor\": 4, \"high_freq_factor\": 4, "
           "\"original_max_position_embeddings\": 64}",

@@ -174,16 +174,30 @@ static void
 check_rope(reading *r, const llama_rope *rope)
 {
     const bool is_scaled = rope->scaling != LLAMA_SCALING_NONE;
+    const bool has_length = is_scaled && rope->scaling != LLAMA_SCALING_LINEAR;
 
     if (r->status == BERTH_OK
         && (rope->theta <= 0 || (is_scaled && rope->factor <= 0)
-            || (is_scaled && rope->positions <= 0)
+            || (has_length && rope->positions <= 0)
             || (rope->scaling == LLAMA_SCALING_LLAMA3
                 && (rope->low_factor <= 0 || rope->high_factor <= rope->low_factor))
             || (rope->scaling == LLAMA_SCALING_YARN
                 && (rope->theta == 1 || rope->beta_slow <= 0
                     || rope->beta_fast < rope->beta_slow))))
         refuse(r, BERTH_EFORMAT, "rope_parameters", "has numbers that are no positions");
+}
+
+/*
+ * Yarn has it from the two lengths, where both are said. Without one nothing is scaled, and that
+ * is not what was trained.
+ */
+static double
+read_factor(reading *r, const char *object, const llama_config *c)
+{
+    const double trained = read_member(r, object, "original_max_position_embeddings", 0);
+    const bool is_known = c->rope.scaling == LLAMA_SCALING_YARN && trained > 0;
+
+    return read_member(r, object, "factor", is_known ? c->positions / trained : 0);
 }
 
 static void
@@ -213,8 +227,7 @@ read_rope(reading *r, llama_config *c)
                               read_real(r, "rope_theta", r->family->theta));
     rope->positions = read_member(r, object, "original_max_position_embeddings",
                                   c->positions);
-    rope->factor = read_member(r, object, "factor",
-                               rope->positions > 0 ? c->positions / rope->positions : 1);
+    rope->factor = read_factor(r, object, c);
     rope->attention = 1;
     if (rope->scaling == LLAMA_SCALING_LLAMA3) {
         rope->low_factor = read_member(r, object, "low_freq_factor", 1);

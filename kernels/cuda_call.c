@@ -114,55 +114,72 @@ static int
 find_context(berthi_cuda_device *device, void **out)
 {
     const berthi_cuda_contexts *const contexts = &device->machine->contexts;
-    int code = BERTHI_CUDA_OK;
+    int code;
     int number;
 
-    pthread_mutex_lock(&device->lock);
-    if (device->context == NULL) {
-        code = contexts->find_device(&number, device->ordinal);
-        if (code == BERTHI_CUDA_OK)
-            code = contexts->retain(&device->context, number);
-        if (code != BERTHI_CUDA_OK)
-            device->context = NULL;
-    }
-    *out = device->context;
-    pthread_mutex_unlock(&device->lock);
+    *out = atomic_load(&device->context);
+    if (*out != NULL)
+        return BERTHI_CUDA_OK;
+    code = contexts->find_device(&number, device->ordinal);
+    if (code == BERTHI_CUDA_OK)
+        code = contexts->retain(out, number);
+    if (code == BERTHI_CUDA_OK)
+        atomic_store(&device->context, *out);
     return code;
 }
 
-/* Also by a call that fails: it may have gone half way. */
+/*
+ * What the caller has current, and whether the runtime's calls go to its own context of the device
+ * by that: where a thread has none they begin it. One that the caller has made of the same GPU by
+ * the driver's calls is another, with memory and streams of its own.
+ */
 static int
-switch_context(berthi_cuda_call *call)
+find_current(berthi_cuda_call *call, bool *out_is_own)
 {
-    const berthi_cuda_contexts *const contexts = &call->device->machine->contexts;
-    void *own;
-    int code = contexts->current(&call->context);
+    const berthi_cuda *const machine = call->device->machine;
+    int code = BERTHI_CUDA_OK;
 
-    if (code == BERTHI_CUDA_OK)
-        code = find_context(call->device, &own);
-    if (code != BERTHI_CUDA_OK)
+    if (machine->has_contexts)
+        code = machine->contexts.current(&call->context);
+    *out_is_own = call->context != NULL && call->context == atomic_load(&call->device->context);
+    if (code != BERTHI_CUDA_OK || call->context != NULL)
         return code;
-    call->is_changed = true;
-    return contexts->make_current(own);
+    code = call->calls->get_device(&call->found);
+    *out_is_own = call->found == call->device->ordinal;
+    return code;
 }
 
 /*
  * Since CUDA 12 to make a device current is also to begin a context on it, which takes some
  * hundred MB of its memory. A thread that has never chosen has device 0, on which there may be
  * none: so what is put back is the thread's context, or none. Where the driver does not tell,
- * it is the device, if it was another one.
+ * it is the device, if it was another one. Also by a call that fails: it may have gone half way.
  */
 static int
+make_current(berthi_cuda_call *call)
+{
+    const berthi_cuda *const machine = call->device->machine;
+    void *own;
+    int code;
+
+    if (!machine->has_contexts) {
+        call->is_changed = true;
+        return call->calls->set_device(call->device->ordinal);
+    }
+    code = find_context(call->device, &own);
+    if (code != BERTHI_CUDA_OK || own == call->context)
+        return code;
+    call->is_changed = true;
+    return machine->contexts.make_current(own);
+}
+
+static berth_status
 switch_device(berthi_cuda_call *call)
 {
-    const int code = call->calls->get_device(&call->found);
+    bool is_own;
+    const int code = find_current(call, &is_own);
 
-    if (code != BERTHI_CUDA_OK || call->found == call->device->ordinal)
-        return code;
-    if (call->device->machine->has_contexts)
-        return switch_context(call);
-    call->is_changed = true;
-    return call->calls->set_device(call->device->ordinal);
+    return berthi_cuda_judge(call, code != BERTHI_CUDA_OK || is_own ? code : make_current(call));
 }
 
 static int
@@ -198,7 +215,7 @@ berthi_cuda_enter(berthi_cuda_call *call, berthi_device *device, const char *wha
         .device = d, .calls = d->machine->calls, .what = what, .error = error
     };
     if (status == BERTH_OK)
-        status = berthi_cuda_judge(call, switch_device(call));
+        status = switch_device(call);
     if (status == BERTH_OK)
         stand_apart(call);
     return status;
@@ -212,8 +229,24 @@ berthi_cuda_enter_back(berthi_cuda_call *call, berthi_device *device)
     *call = (berthi_cuda_call){
         .device = d, .calls = d->machine->calls, .what = "giving back", .is_back = true
     };
-    (void)berthi_cuda_judge(call, switch_device(call));
+    (void)switch_device(call);
     stand_apart(call);
+}
+
+/* Said once. */
+static void
+tell_left(const berthi_cuda_call *call, int code)
+{
+    berthi_cuda *const machine = call->device->machine;
+    char what[16] = "a context";
+
+    if (atomic_exchange(&machine->has_told, true))
+        return;
+    if (!machine->has_contexts)
+        snprintf(what, sizeof what, "cuda:%d", call->found);
+    berthi_log(machine->context, BERTH_LOG_WARNING,
+               "%s, this thread's current %s, could not be made so again: %s", what,
+               machine->has_contexts ? "one" : "device", call->calls->error_words(code));
 }
 
 /* That of the caller fails for reasons of its own device, which its next call will tell. */
@@ -228,10 +261,8 @@ berthi_cuda_leave(berthi_cuda_call *call, berth_status status)
         return status;
     code = put_back(call);
     (void)call->calls->last_error();
-    if (code != BERTHI_CUDA_OK && !atomic_exchange(&call->device->machine->has_told, true))
-        berthi_log(call->device->base.context, BERTH_LOG_WARNING,
-                   "cuda:%d, this thread's current device, could not be made so again: %s",
-                   call->found, call->calls->error_words(code));
+    if (code != BERTHI_CUDA_OK)
+        tell_left(call, code);
     return status;
 }
 

@@ -82,7 +82,7 @@ struct berthi_cuda_device {
     char failure[160];
     pthread_mutex_t lock;        /* of what follows, and of becoming lost */
     bool has_lock;
-    void *context; /* the runtime's own; NULL: not needed so far, as the caller's has served */
+    _Atomic(void *) context; /* the runtime's own; NULL: not needed so far */
     berthi_cuda_stream *streams;
     pthread_mutex_t peer_lock;
     bool has_peer_lock;
@@ -129,8 +129,8 @@ typedef struct berthi_cuda_call {
     const berthi_cuda_calls *calls;
     const char *what; /* "a copy" */
     berth_error *error;
-    int found;        /* the caller's current device */
-    void *context;    /* and its context there, or NULL; where the driver tells */
+    void *context;    /* the caller's current one, or NULL; where the driver tells */
+    int found;        /* where it is not known, or NULL: the caller's current device */
     int capture_mode; /* of the caller's calls */
     bool is_apart;    /* those of berth have another one */
     bool is_changed;

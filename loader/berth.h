@@ -1872,7 +1872,9 @@ BERTH_API berth_status berth_devices_get(const berth_devices *devices, uint32_t 
 
 /*
  * A stream is a line of work of a device that is done in order. On "cuda" it is a
- * cudaStream_t, of berth or of the caller; NULL is the device's own first stream.
+ * cudaStream_t, of berth or of the caller; NULL is the device's own first stream. All that
+ * berth does on a GPU is in the context that the CUDA runtime has of it (the primary one),
+ * and so is a stream of the caller's: whichever the calling thread has current, which stays.
  *
  * A graph of CUDA may capture steps and products (below); it is launched before the devices are
  * closed. While a stream captures, nothing else of berth is asked for on it, but leases of what

@@ -76,7 +76,7 @@ fake_device_properties(int device, berthi_cuda_properties *out)
 static int
 fake_get_device(int *out)
 {
-    const int code = fake_cuda_enter();
+    const int code = fake_cuda_enter_choice();
 
     if (code == BERTHI_CUDA_OK)
         *out = fake_cuda_device;
@@ -86,14 +86,12 @@ fake_get_device(int *out)
 static int
 fake_set_device(int device)
 {
-    int code = fake_cuda_enter();
+    int code = fake_cuda_enter_choice();
 
     if (device < 0 || (uint32_t)device >= fake_cuda_now.machine.count)
         return fake_cuda_leave(fake_cuda_misuse(INVALID_DEVICE));
-    if (code == BERTHI_CUDA_OK || fake_cuda_now.is_half) {
-        fake_cuda_chosen = device;
-        fake_cuda_use_context(device);
-    }
+    if (code == BERTHI_CUDA_OK || fake_cuda_now.is_half)
+        fake_cuda_make_current(device);
     if (code == BERTHI_CUDA_OK)
         code = fake_cuda_now.ended[device];
     fake_cuda_now.books.switches++;
@@ -106,28 +104,31 @@ fake_set_device(int device)
 static int
 fake_context_current(void **out)
 {
-    const int code = fake_cuda_enter();
+    const int code = fake_cuda_enter_choice();
+    const int number = fake_cuda_device + (fake_cuda_has_other ? (int)FAKE_CUDA_GPUS : 0);
 
-    *out = code == BERTHI_CUDA_OK && fake_cuda_has_context
-               ? &fake_cuda_now.contexts[fake_cuda_device]
-               : NULL;
+    *out = code == BERTHI_CUDA_OK && fake_cuda_has_context ? &fake_cuda_now.contexts[number]
+                                                           : NULL;
     return fake_cuda_leave(code);
 }
 
 static int
 fake_context_make_current(void *context)
 {
-    const int code = fake_cuda_enter();
+    const int code = fake_cuda_enter_choice();
     const int *const its = context;
+    const int number = its != NULL ? (int)(its - fake_cuda_now.contexts) : 0;
+    const int device = number % (int)FAKE_CUDA_GPUS;
 
-    if (its != NULL && !fake_cuda_now.books.has_context[its - fake_cuda_now.contexts])
+    if (its != NULL && !fake_cuda_now.books.has_context[device])
         return fake_cuda_leave(fake_cuda_misuse(INVALID_CONTEXT));
     fake_cuda_now.books.switches++;
     if (code != BERTHI_CUDA_OK && !fake_cuda_now.is_half)
         return fake_cuda_leave(code);
     if (its != NULL)
-        fake_cuda_use_context((int)(its - fake_cuda_now.contexts));
+        fake_cuda_use_context(device);
     fake_cuda_has_context = its != NULL;
+    fake_cuda_has_other = number != device;
     if (its == NULL)
         fake_cuda_device = fake_cuda_chosen;
     return fake_cuda_leave(code);
@@ -137,7 +138,7 @@ fake_context_make_current(void *context)
 static int
 fake_context_find_device(int *out, int ordinal)
 {
-    const int code = fake_cuda_enter();
+    const int code = fake_cuda_enter_choice();
 
     *out = code == BERTHI_CUDA_OK ? FIRST_DEVICE + ordinal : -1;
     return fake_cuda_leave(code);
@@ -146,7 +147,7 @@ fake_context_find_device(int *out, int ordinal)
 static int
 fake_context_retain(void **out, int device)
 {
-    const int code = fake_cuda_enter();
+    const int code = fake_cuda_enter_choice();
     const int ordinal = device - FIRST_DEVICE;
 
     *out = NULL;
@@ -315,7 +316,8 @@ fake_cuda_fail(uint64_t nth, int code, bool is_persistent)
 void
 fake_cuda_fail_within(uint64_t nth, int code)
 {
-    fake_cuda_fail(1 + nth, code, false);
+    fake_cuda_fail(nth, code, false);
+    fake_cuda_now.is_within = true;
 }
 
 void
@@ -328,8 +330,10 @@ void
 fake_cuda_disarm(void)
 {
     fake_cuda_now.is_armed = false;
+    fake_cuda_now.is_within = false;
     fake_cuda_now.is_persistent = false;
     fake_cuda_now.called = 0;
+    fake_cuda_now.called_within = 0;
     fake_cuda_now.failures = 0;
 }
 
@@ -385,6 +389,7 @@ fake_cuda_make_current(int device)
 {
     fake_cuda_chosen = device;
     fake_cuda_use_context(device);
+    fake_cuda_has_other = false;
 }
 
 void
@@ -393,12 +398,26 @@ fake_cuda_make_none_current(void)
     fake_cuda_chosen = 0;
     fake_cuda_device = 0;
     fake_cuda_has_context = false;
+    fake_cuda_has_other = false;
 }
 
 bool
 fake_cuda_has_current(void)
 {
     return fake_cuda_has_context;
+}
+
+void
+fake_cuda_make_other_current(int device)
+{
+    fake_cuda_make_current(device);
+    fake_cuda_has_other = true;
+}
+
+bool
+fake_cuda_has_other_current(void)
+{
+    return fake_cuda_has_context && fake_cuda_has_other;
 }
 
 fake_cuda_books

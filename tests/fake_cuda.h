@@ -40,7 +40,7 @@ const berthi_cuda_calls *fake_cuda_calls(void);
  * too, and no work is done any more. Errors that end a GPU end the current one for good.
  */
 void fake_cuda_fail(uint64_t nth, int code, bool is_persistent);
-/* The same of what a call on the current GPU is made of, behind which GPU is current. */
+/* The same of what a call is made of beside finding out, and saying, which GPU is current. */
 void fake_cuda_fail_within(uint64_t nth, int code);
 /* A call of set_device() that fails has set it all the same. */
 void fake_cuda_fail_half(bool is_half);
@@ -59,6 +59,9 @@ void fake_cuda_make_current(int device);
 /* As if this thread had never chosen one: the first is current, and has no context here. */
 void fake_cuda_make_none_current(void);
 bool fake_cuda_has_current(void);
+/* A context that the caller has made of the GPU, beside the runtime's; calls in it are misuses. */
+void fake_cuda_make_other_current(int device);
+bool fake_cuda_has_other_current(void);
 
 /* What is there now, and what has been done. */
 typedef struct fake_cuda_books {

@@ -6,6 +6,7 @@ fake_cuda_state fake_cuda_now = { .lock = PTHREAD_MUTEX_INITIALIZER };
 _Thread_local int fake_cuda_device;
 _Thread_local int fake_cuda_chosen;
 _Thread_local bool fake_cuda_has_context;
+_Thread_local bool fake_cuda_has_other;
 _Thread_local int fake_cuda_error;
 _Thread_local int fake_cuda_mode;
 
@@ -16,21 +17,40 @@ is_end(int code)
                && code != 712 && code != 713);
 }
 
+/* What the call of this number has to return. */
+static int
+end_of(uint64_t call)
+{
+    if (!fake_cuda_now.is_armed || call < fake_cuda_now.nth
+        || (call > fake_cuda_now.nth && !fake_cuda_now.is_persistent))
+        return BERTHI_CUDA_OK;
+    fake_cuda_now.failures++;
+    if (is_end(fake_cuda_now.code))
+        fake_cuda_now.ended[fake_cuda_device] = fake_cuda_now.code;
+    return fake_cuda_now.code;
+}
+
 /* What every call begins with: 0, or what it has to return. The lock is taken. */
 int
 fake_cuda_enter(void)
 {
-    const uint64_t call = (pthread_mutex_lock(&fake_cuda_now.lock), fake_cuda_now.called++);
+    uint64_t call;
+    uint64_t within;
 
-    if (fake_cuda_now.is_armed
-        && (call == fake_cuda_now.nth
-         || (fake_cuda_now.is_persistent && call > fake_cuda_now.nth))) {
-        fake_cuda_now.failures++;
-        if (is_end(fake_cuda_now.code))
-            fake_cuda_now.ended[fake_cuda_device] = fake_cuda_now.code;
-        return fake_cuda_now.code;
-    }
-    return BERTHI_CUDA_OK;
+    pthread_mutex_lock(&fake_cuda_now.lock);
+    call = fake_cuda_now.called++;
+    within = fake_cuda_now.called_within++;
+    return end_of(fake_cuda_now.is_within ? within : call);
+}
+
+int
+fake_cuda_enter_choice(void)
+{
+    uint64_t call;
+
+    pthread_mutex_lock(&fake_cuda_now.lock);
+    call = fake_cuda_now.called++;
+    return fake_cuda_now.is_within ? BERTHI_CUDA_OK : end_of(call);
 }
 
 void
@@ -47,7 +67,8 @@ fake_cuda_enter_context(void)
     const int code = fake_cuda_enter();
 
     fake_cuda_use_context(fake_cuda_device);
-    return code;
+    return code == BERTHI_CUDA_OK && fake_cuda_has_other ? fake_cuda_misuse(INVALID_CONTEXT)
+                                                         : code;
 }
 
 int

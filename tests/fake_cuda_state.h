@@ -73,7 +73,7 @@ typedef struct fake_cuda_stretch {
 typedef struct fake_cuda_state {
     pthread_mutex_t lock;
     fake_cuda_machine machine;
-    int contexts[FAKE_CUDA_GPUS]; /* nothing but their addresses */
+    int contexts[2 * FAKE_CUDA_GPUS]; /* nothing but their addresses: the runtime's, others */
     uint64_t free_bytes[FAKE_CUDA_GPUS];
     bool reaches[FAKE_CUDA_GPUS][FAKE_CUDA_GPUS];
     int ended[FAKE_CUDA_GPUS]; /* the error of a GPU that is no more */
@@ -88,11 +88,13 @@ typedef struct fake_cuda_state {
     bool is_reusing;
     fake_cuda_books books;
     uint64_t called;
+    uint64_t called_within; /* of these, not about which GPU is current */
     uint64_t failures;
     uint64_t nth;
     int code;
     int kernel_code;
     bool is_armed;
+    bool is_within; /* `nth` is one of those */
     bool is_persistent;
     bool is_half;
     bool is_hung;
@@ -102,6 +104,7 @@ extern fake_cuda_state fake_cuda_now;
 extern _Thread_local int fake_cuda_device; /* the current one */
 extern _Thread_local int fake_cuda_chosen; /* what is so without a context */
 extern _Thread_local bool fake_cuda_has_context; /* of the current one */
+extern _Thread_local bool fake_cuda_has_other; /* and not the runtime's */
 extern _Thread_local int fake_cuda_error;  /* the last one */
 extern _Thread_local int fake_cuda_mode;   /* of captures */
 
@@ -109,6 +112,8 @@ extern _Thread_local int fake_cuda_mode;   /* of captures */
 
 /* What every call begins with: 0, or what it has to return. The lock is taken. */
 int fake_cuda_enter(void);
+/* The same for calls about which GPU is current. */
+int fake_cuda_enter_choice(void);
 /* The same for calls about handles: a thread that has no context gets one for them. */
 int fake_cuda_enter_context(void);
 /* The same for calls about the current GPU: one that has ended says so. */

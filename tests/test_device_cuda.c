@@ -682,6 +682,24 @@ test_current_device_is_left(void)
     close_late(&r);
 }
 
+/* One that the caller has made of a GPU is not where berth's things are. */
+static void
+test_callers_context_is_left(void)
+{
+    rig r;
+
+    T_REQUIRE(open_late(&r));
+    for (int current = 0; current < 2; current++)
+        for (uint32_t i = 0; i < 2; i++) {
+            fake_cuda_make_other_current(current);
+            call_all(&r, rig_at(&r, i), true);
+            CHECK(fake_cuda_has_other_current());
+            CHECK_EQ(fake_cuda_current(), current);
+        }
+    fake_cuda_make_current(0);
+    close_late(&r);
+}
+
 /* A thread that has never chosen a GPU has none afterwards, and GPU 0 no context for nothing. */
 static void
 test_none_is_left(void)
@@ -1009,6 +1027,7 @@ main(int argc, char **argv)
     T_RUN(test_calls);
     T_RUN(test_overlapping);
     T_RUN(test_current_device_is_left);
+    T_RUN(test_callers_context_is_left);
     T_RUN(test_none_is_left);
     T_RUN(test_while_a_stream_captures);
     T_RUN(test_current_device_is_lost);

@@ -75,22 +75,28 @@ berthi_cuda_check(const berthi_cuda_device *device, berth_error *error)
                        device->failure);
 }
 
+/* Of a call that ends nothing. */
+static berth_status
+fail(const berthi_cuda_call *call, int code)
+{
+    const char *const words = call->calls->error_words(code);
+
+    /* The caller shall not find a failure of ours behind its own next call. */
+    (void)call->calls->last_error();
+    return berthi_fail(call->error, reason_of(code), NULL, "%s: %s: %s", call->device->name,
+                       call->what, words);
+}
+
 berth_status
 berthi_cuda_judge(const berthi_cuda_call *call, int code)
 {
-    const char *words;
-
     if (code == BERTHI_CUDA_OK)
         return BERTH_OK;
-    words = call->calls->error_words(code);
-    /* The caller shall not find a failure of ours behind its own next call. */
+    if (!is_end(code))
+        return fail(call, code);
+    berthi_cuda_lose(call->device, call->what, call->calls->error_words(code));
     (void)call->calls->last_error();
-    if (is_end(code)) {
-        berthi_cuda_lose(call->device, call->what, words);
-        return berthi_cuda_check(call->device, call->error);
-    }
-    return berthi_fail(call->error, reason_of(code), NULL, "%s: %s: %s", call->device->name,
-                       call->what, words);
+    return berthi_cuda_check(call->device, call->error);
 }
 
 /* The runtime does not say which of the two it is: the current one tells, asked for anything. */
@@ -173,13 +179,16 @@ make_current(berthi_cuda_call *call)
     return machine->contexts.make_current(own);
 }
 
+/* What fails before the device is current says nothing of it: that of the caller may have ended. */
 static berth_status
 switch_device(berthi_cuda_call *call)
 {
     bool is_own;
     const int code = find_current(call, &is_own);
 
-    return berthi_cuda_judge(call, code != BERTHI_CUDA_OK || is_own ? code : make_current(call));
+    if (code != BERTHI_CUDA_OK)
+        return fail(call, code);
+    return is_own ? BERTH_OK : berthi_cuda_judge(call, make_current(call));
 }
 
 static int

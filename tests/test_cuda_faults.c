@@ -218,6 +218,34 @@ test_not_blamed_on_the_owner(void)
     fake_cuda_end();
 }
 
+/* What a thread hears of its own GPU when it is asked which that is says nothing of another one. */
+static void
+test_not_blamed_for_the_callers(void)
+{
+    uint8_t *memory;
+    berth_error e;
+    rig r;
+
+    fake_cuda_begin(&late);
+    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda:0"));
+    memory = rig_alloc(r.device, 4096);
+    fake_cuda_make_current(1);
+    fake_cuda_fail(0, BERTHI_CUDA_ILLEGAL_ADDRESS, false);
+    CHECK_EQ(r.device->table->clear(r.device, memory, 1, NULL, &e), BERTH_ENODEV);
+    CHECK_EQ(fake_cuda_failures(), 1);
+    CHECK_EQ(e.reason, BERTH_REASON_DEVICE);
+    CHECK_STR(e.message, "cuda:0: zeroing memory: an illegal memory access was encountered");
+    fake_cuda_disarm();
+    CHECK_EQ(r.device->table->clear(r.device, memory, 1, NULL, NULL), BERTH_OK);
+    fake_cuda_make_current(0);
+    rig_sync(r.device, NULL);
+    CHECK_EQ(memory[0], 0);
+    r.device->table->free(r.device, memory, 4096);
+    rig_close(&r);
+    check_books();
+    fake_cuda_end();
+}
+
 /* So it is with copies from one to the other: the one is lost that has ended. */
 static void
 test_blamed_on_the_peer(void)
@@ -941,6 +969,7 @@ main(int argc, char **argv)
     T_RUN(test_lost_for_ever);
     T_RUN(test_blamed_on_the_owner);
     T_RUN(test_not_blamed_on_the_owner);
+    T_RUN(test_not_blamed_for_the_callers);
     T_RUN(test_blamed_on_the_peer);
     T_RUN(test_ends);
     T_RUN(test_first_failure_is_told);

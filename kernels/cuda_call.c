@@ -31,7 +31,9 @@ is_end(int code)
     case BERTHI_CUDA_ADDRESS_SPACE:
     case BERTHI_CUDA_COUNTER:
     case BERTHI_CUDA_LAUNCH:
-    case BERTHI_CUDA_TENSOR_LEAK: return true;
+    case BERTHI_CUDA_TENSOR_LEAK:
+    case BERTHI_CUDA_MPS_CLIENT:
+    case BERTHI_CUDA_EXTERNAL_DEVICE: return true;
     default: return false;
     }
 }

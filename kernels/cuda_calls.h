@@ -53,7 +53,9 @@ typedef enum berthi_cuda_error {
     BERTHI_CUDA_COUNTER = 718,
     BERTHI_CUDA_LAUNCH = 719,
     BERTHI_CUDA_TENSOR_LEAK = 721,
-    BERTHI_CUDA_UNSUPPORTED = 801
+    BERTHI_CUDA_UNSUPPORTED = 801,
+    BERTHI_CUDA_MPS_CLIENT = 810,     /* the server of MPS has ended this process' work */
+    BERTHI_CUDA_EXTERNAL_DEVICE = 911
 } berthi_cuda_error;
 
 /*

@@ -292,7 +292,8 @@ test_ends(void)
                                  BERTHI_CUDA_ASSERT,        BERTHI_CUDA_STACK,
                                  BERTHI_CUDA_INSTRUCTION,   BERTHI_CUDA_MISALIGNED,
                                  BERTHI_CUDA_ADDRESS_SPACE, BERTHI_CUDA_COUNTER,
-                                 BERTHI_CUDA_LAUNCH,        BERTHI_CUDA_TENSOR_LEAK };
+                                 BERTHI_CUDA_LAUNCH,        BERTHI_CUDA_TENSOR_LEAK,
+                                 BERTHI_CUDA_MPS_CLIENT,    BERTHI_CUDA_EXTERNAL_DEVICE };
     rig r;
 
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {

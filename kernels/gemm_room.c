@@ -150,6 +150,18 @@ wait_for_room(const berthi_cuda_call *call, room *r, void *stream)
     return status;
 }
 
+/*
+ * Another stream had its handle, and is no more. What that one's graphs work in stays theirs, and is
+ * not for graphs of this one.
+ */
+static void
+leave_to_graphs(berthi_gemm *g, const void *stream, uint64_t number)
+{
+    for (room *r = g->rooms; r < g->rooms + BERTHI_GEMM_ROOMS; r++)
+        if (r->is_captured && is_of(r, stream) && r->number != number && number != UNKNOWN)
+            r->stream = r; /* the handle of none */
+}
+
 berth_status
 berthi_gemm_take_room(berthi_gemm *g, const berthi_cuda_call *call, void *stream,
                       berthi_gemm_need need, room **out)
@@ -168,6 +180,7 @@ berthi_gemm_take_room(berthi_gemm *g, const berthi_cuda_call *call, void *stream
         status = make_flags(call, r, stream);
     if (status != BERTH_OK)
         return status;
+    leave_to_graphs(g, stream, r->number);
     r->is_unmarked = false;
     r->stream = stream;
     r->used = ++g->turn;

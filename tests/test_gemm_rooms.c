@@ -312,6 +312,32 @@ test_handle_of_another(void)
     close_stage(&s);
 }
 
+/* Its graphs may be launched after that: the next one's have other memory. */
+static void
+test_graphs_of_another(void)
+{
+    const berthi_cuda_calls *const calls = fake_cuda_calls();
+    const void *workspaces[2];
+    void *streams[2];
+    stage s;
+
+    T_REQUIRE(open_stage(&s));
+    fake_cuda_reuse_handles(true);
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(calls->stream_create(&streams[i]), BERTHI_CUDA_OK);
+        (void)workspace_of(&s, streams[i]);
+        workspaces[i] = captured_workspace_of(&s, streams[i]);
+        (void)workspace_of(&s, streams[i]);
+        CHECK(captured_workspace_of(&s, streams[i]) == workspaces[i]);
+        rig_sync(s.device, streams[i]);
+        CHECK_EQ(calls->stream_destroy(streams[i]), BERTHI_CUDA_OK);
+    }
+    CHECK(streams[0] == streams[1]);
+    CHECK(workspaces[0] != workspaces[1]);
+    fake_cuda_reuse_handles(false);
+    close_stage(&s);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -324,5 +350,6 @@ main(int argc, char **argv)
     T_RUN(test_captured_after_a_failure);
     T_RUN(test_captured_by_kernels);
     T_RUN(test_handle_of_another);
+    T_RUN(test_graphs_of_another);
     T_MAIN_END;
 }

@@ -127,7 +127,7 @@ typedef struct berthi_gemm_calls {
 /*
  * The library of this generation of the toolkit (13) or of another that berth knows, which
  * stays loaded: what it keeps with the driver does not take unloading well. False: `why`
- * says what is missing.
+ * says what is missing; else it is empty.
  */
 bool berthi_gemm_open(int32_t generation, berthi_gemm_calls *out,
                       char why[BERTHI_GEMM_WHY_CAPACITY]);

@@ -46,8 +46,10 @@ berthi_gemm_open(int32_t generation, berthi_gemm_calls *out,
     if (open_library(generation, out, why))
         return true;
     for (size_t i = 0; i < sizeof generations / sizeof *generations; i++)
-        if (generations[i] != generation && open_library(generations[i], out, why))
+        if (generations[i] != generation && open_library(generations[i], out, why)) {
+            why[0] = '\0';
             return true;
+        }
     memset(out, 0, sizeof *out);
     return false;
 }

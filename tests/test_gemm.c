@@ -575,6 +575,8 @@ test_real_library(void)
         T_SKIP("no libcublasLt on this machine");
     }
     CHECK_STR(why, "");
+    CHECK(berthi_gemm_open(11, &c, why)); /* another one serves */
+    CHECK_STR(why, "");
     CHECK_NE(c.status_words(BERTHI_GEMM_UNSUPPORTED)[0], '\0');
     for (int i = 0; i < 2; i++) {
         CHECK_EQ(c.operation_create(&thing, i == 0 ? BERTHI_GEMM_SUM_F32 : BERTHI_GEMM_SUM_I32,

@@ -112,9 +112,10 @@ endif
 CUDA_KERNELS := $(wildcard kernels/*.cu)
 # Kernels belong to the library with the device that launches them; `make cuda` compiles them alone.
 # Those of sm_90a are for GPUs of 9.0 alone.
-ARCHITECTURES := $(patsubst sm_%,%,$(ARCH))
+ARCHITECTURES := $(shell printf '%s\n' $(patsubst sm_%,%,$(ARCH)) | sort -nu)
 # GPUs of 11 run no code of 10, and no PTX for 12.
-PTX_ARCHITECTURES := $(sort $(filter 100,$(ARCHITECTURES)) $(lastword $(ARCHITECTURES)))
+PTX_ARCHITECTURES := $(filter 100,$(filter-out $(lastword $(ARCHITECTURES)),$(ARCHITECTURES))) \
+    $(lastword $(ARCHITECTURES))
 WIDE_KERNELS := kernels/kernel_wide.cu
 CUDA_SOURCES := $(if $(wildcard kernels/cuda_runtime.c),$(filter-out \
     $(if $(filter 90,$(ARCHITECTURES)),,$(WIDE_KERNELS)),$(CUDA_KERNELS)) kernels/cuda_runtime.c)
@@ -189,7 +190,7 @@ endif
 ifneq ($(and $(NVCC_FOUND),$(CUDART),$(CUDA_SOURCES)),)
 CUDA_FLAGS := -DBERTH_HAVE_CUDA -isystem $(CUDA_HOME)/include \
     -DBERTH_CUDA_ARCHITECTURES=$(subst $(empty) $(empty),$(comma),$(strip $(ARCHITECTURES))) \
-    -DBERTH_CUDA_PTX=$(subst $(empty) $(empty),$(comma),$(PTX_ARCHITECTURES)) \
+    -DBERTH_CUDA_PTX=$(subst $(empty) $(empty),$(comma),$(strip $(PTX_ARCHITECTURES))) \
     $(if $(filter 90,$(ARCHITECTURES)),-DBERTH_CUDA_WIDE=90)
 CUDA_LIBS := $(CUDART) -lrt
 # Without those of -Xcompiler the objects drag in the C++ runtime.
@@ -405,7 +406,7 @@ export TSAN_OPTIONS ?= allocator_may_return_null=1
 export UBSAN_OPTIONS ?= print_stacktrace=1
 
 CHECK_SCRIPTS := $(wildcard tests/cli/run.sh tests/readme.sh tests/cuda_test.sh \
-    tests/gpu/check_test.sh tests/gpu/deps_test.sh)
+    tests/toolkit_test.sh tests/gpu/check_test.sh tests/gpu/deps_test.sh)
 ifeq ($(SAN),thread)
 CHECK_PROGRAMS := $(filter-out $(call programs,threadless),$(TEST_PROGRAMS))
 # What the tool prints is the same under any sanitizer.
@@ -415,7 +416,8 @@ CHECK_PROGRAMS := $(TEST_PROGRAMS) $(REPLAY_PROGRAMS)
 CHECK_SCRIPTS += tests/install_test.sh
 ifneq ($(SAN),)
 # These are about other scripts, and a program that only measures.
-CHECK_SCRIPTS := $(filter-out tests/cuda_test.sh tests/gpu/%,$(CHECK_SCRIPTS))
+CHECK_SCRIPTS := $(filter-out tests/cuda_test.sh tests/toolkit_test.sh tests/gpu/%,\
+    $(CHECK_SCRIPTS))
 endif
 endif
 # Only scripts look at what would be installed.

@@ -1,0 +1,72 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What a build asks of a CUDA toolkit, with a stand-in for one: nothing is compiled.
+# Run by `make check` (CC and the other settings come from there).
+set -u
+export LC_ALL=C
+# A make of our own: not a part of the one that runs the tests.
+unset MAKEFLAGS MAKELEVEL MFLAGS ARCH
+# shellcheck source=tests/t.sh
+. tests/t.sh
+toolkit=$scratch/toolkit
+mkdir -p "$toolkit/bin" "$toolkit/lib64"
+: >"$toolkit/lib64/libcudart_static.a"
+cat >"$toolkit/bin/nvcc" <<SCRIPT
+#!/bin/sh
+case \$1 in
+--dryrun) echo "#\\$ TOP=$toolkit" >&2 ;;
+esac
+SCRIPT
+chmod +x "$toolkit/bin/nvcc"
+
+its_make()
+{
+    make CUDA=1 NVCC="$toolkit/bin/nvcc" "$@"
+}
+
+# asks_for GOAL ARGUMENT...: of what make would do for it there is each line of the standard input.
+asks_for()
+{
+    its_make -n V=1 "$@" >"$scratch/commands" || return 1
+    while read -r line; do
+        grep -qF -- "$line" "$scratch/commands" || {
+            echo "there is no \"$line\""
+            return 1
+        }
+    done
+}
+
+# Which files of kernels are compiled.
+compiles() # FILES ARGUMENT...
+{
+    files=$1
+    shift
+    its_make -n V=1 cuda-kernels "$@" >"$scratch/commands" || return 1
+    [ "$files" = "$(sed -n 's|.* kernels/\(.*\)\.cu$|\1|p' "$scratch/commands" | sort | xargs)" ]
+}
+
+# One file that is told of them.
+object() # ARGUMENT...
+{
+    echo "$(its_make -s where "$@")/release/kernels/cuda_runtime.o"
+}
+
+check "all that are built where nobody says so" asks_for "$(object)" <<'LINES'
+-DBERTH_CUDA_ARCHITECTURES=75,80,90,100,120
+-DBERTH_CUDA_PTX=100,120
+-DBERTH_CUDA_WIDE=90
+LINES
+check "their kernels" compiles "kernel_cuda kernel_wide"
+check "without those of 9.0" compiles kernel_cuda ARCH="75 80"
+
+mixed="120 sm_90 100 75 90"
+check "architectures in any order" asks_for "$(object ARCH="$mixed")" ARCH="$mixed" <<'LINES'
+-DBERTH_CUDA_ARCHITECTURES=75,90,100,120
+-DBERTH_CUDA_PTX=100,120
+LINES
+check "code for them" asks_for cuda-kernels ARCH="$mixed" <<'LINES'
+code=sm_75 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_100,code=sm_100
+code=sm_120 -gencode arch=compute_100,code=compute_100 -gencode arch=compute_120,code=compute_120
+LINES
+
+end

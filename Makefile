@@ -216,8 +216,10 @@ CJSON_FLAGS := $(shell $(at_libraries) $(PKG_CONFIG) --cflags libcjson 2>/dev/nu
 LIBS := $(URING_LINK) $(DEFLATE_LINK) \
     $(shell $(at_libraries) $(PKG_CONFIG) --libs libcjson zlib 2>/dev/null) $(CUDA_LIBS) \
     -ldl -lm -pthread
-# For programs that link the installed libberth.a: the same libraries by name.
-PRIVATE_LIBS := $(patsubst lib%.a,-l%,$(notdir $(filter %.a,$(LIBS)))) $(filter-out %.a,$(LIBS))
+# For programs that link the installed libberth.a: the same libraries by name, but for the
+# toolkit's, whose folder no linker knows.
+PRIVATE_LIBS := $(foreach lib,$(LIBS),$(if $(filter $(or $(CUDART),none) -%,$(lib)),$(lib),\
+    $(patsubst lib%.a,-l%,$(notdir $(lib)))))
 link_word = $(if $(1),$(if $(filter %.a,$(1)),static,shared),no)
 
 # ---- flags -------------------------------------------------------------------------------------

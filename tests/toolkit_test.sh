@@ -69,4 +69,8 @@ code=sm_75 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_100,code=sm
 code=sm_120 -gencode arch=compute_100,code=compute_100 -gencode arch=compute_120,code=compute_120
 LINES
 
+# No linker knows the toolkit's folder.
+check "the runtime for programs with the static library" asks_for install <<LINES
+ $toolkit/lib64/libcudart_static.a -lrt -ldl -lm -pthread|g'
+LINES
 end

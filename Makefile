@@ -39,7 +39,8 @@
 #: BUILD_CC             the compiler of programs that the build runs (CC; cc where CC makes code for
 #:                      another machine)
 #: EMULATOR             runs programs of another machine (qemu-MACHINE)
-#: NVCC, ARCH           the CUDA compiler; GPUs with machine code of their own ("75 80 90 100 120")
+#: NVCC, ARCH           the CUDA compiler; GPUs with machine code of their own (what it knows of
+#:                      "75 80 90 100 120")
 #: WERROR=0             warnings are no errors; V=1 shows the commands
 
 SHELL := /bin/sh
@@ -114,11 +115,13 @@ CUDA_KERNELS := $(wildcard kernels/*.cu)
 # Those of sm_90a are for GPUs of 9.0 alone.
 ARCHITECTURES := $(shell printf '%s\n' $(patsubst sm_%,%,$(ARCH)) | sort -nu)
 # GPUs of 11 run no code of 10, and no PTX for 12.
-PTX_ARCHITECTURES := $(filter 100,$(filter-out $(lastword $(ARCHITECTURES)),$(ARCHITECTURES))) \
+PTX_ARCHITECTURES = $(filter 100,$(filter-out $(lastword $(ARCHITECTURES)),$(ARCHITECTURES))) \
     $(lastword $(ARCHITECTURES))
 WIDE_KERNELS := kernels/kernel_wide.cu
-CUDA_SOURCES := $(if $(wildcard kernels/cuda_runtime.c),$(filter-out \
-    $(if $(filter 90,$(ARCHITECTURES)),,$(WIDE_KERNELS)),$(CUDA_KERNELS)) kernels/cuda_runtime.c)
+# Toolkits before CUDA 12 know nothing of sm_90a.
+WIDE = $(if $(filter 11.%,$(NVCC_RELEASE)),,$(filter 90,$(ARCHITECTURES)))
+CUDA_SOURCES = $(if $(wildcard kernels/cuda_runtime.c),$(filter-out \
+    $(if $(WIDE),,$(WIDE_KERNELS)),$(CUDA_KERNELS)) kernels/cuda_runtime.c)
 FOREIGN := $(if $(filter x86_64,$(MACHINE)),,%_avx2.c %_avx512.c %_avx512vbmi.c %_avx512bf16.c \
     %_amx.c) $(if $(filter aarch64,$(MACHINE)),,%_neon.c %_neondot.c)
 LAYERS := kernels quant placement loader
@@ -188,10 +191,15 @@ $(error CUDA=1, but no $(NVCC) with libcudart_static.a was found: install the CU
 endif
 endif
 ifneq ($(and $(NVCC_FOUND),$(CUDART),$(CUDA_SOURCES)),)
+NVCC_RELEASE := $(shell $(NVCC_FOUND) --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')
+# What nobody has chosen is what this toolkit has: before CUDA 12.8 none knew 100 and 120.
+NVCC_HAS := $(if $(filter file default,$(origin ARCH)),$(patsubst sm_%,%,\
+    $(shell $(NVCC_FOUND) --list-gpu-code 2>/dev/null)))
+ARCHITECTURES := $(if $(NVCC_HAS),$(filter $(NVCC_HAS),$(ARCHITECTURES)),$(ARCHITECTURES))
 CUDA_FLAGS := -DBERTH_HAVE_CUDA -isystem $(CUDA_HOME)/include \
     -DBERTH_CUDA_ARCHITECTURES=$(subst $(empty) $(empty),$(comma),$(strip $(ARCHITECTURES))) \
     -DBERTH_CUDA_PTX=$(subst $(empty) $(empty),$(comma),$(strip $(PTX_ARCHITECTURES))) \
-    $(if $(filter 90,$(ARCHITECTURES)),-DBERTH_CUDA_WIDE=90)
+    $(if $(WIDE),-DBERTH_CUDA_WIDE=90)
 CUDA_LIBS := $(CUDART) -lrt
 # Without those of -Xcompiler the objects drag in the C++ runtime.
 NVCC_CODE := $(foreach a,$(ARCHITECTURES),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \

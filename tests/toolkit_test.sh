@@ -11,10 +11,13 @@ unset MAKEFLAGS MAKELEVEL MFLAGS ARCH
 toolkit=$scratch/toolkit
 mkdir -p "$toolkit/bin" "$toolkit/lib64"
 : >"$toolkit/lib64/libcudart_static.a"
+# It has what stands in the files codes and release.
 cat >"$toolkit/bin/nvcc" <<SCRIPT
 #!/bin/sh
 case \$1 in
 --dryrun) echo "#\\$ TOP=$toolkit" >&2 ;;
+--list-gpu-code) cat "$toolkit/codes" ;;
+--version) echo "Cuda compilation tools, release \$(cat "$toolkit/release"), V1" ;;
 esac
 SCRIPT
 chmod +x "$toolkit/bin/nvcc"
@@ -51,6 +54,8 @@ object() # ARGUMENT...
     echo "$(its_make -s where "$@")/release/kernels/cuda_runtime.o"
 }
 
+printf 'sm_%s\n' 75 80 86 89 90 100 103 120 121 >"$toolkit/codes"
+echo 13.0 >"$toolkit/release"
 check "all that are built where nobody says so" asks_for "$(object)" <<'LINES'
 -DBERTH_CUDA_ARCHITECTURES=75,80,90,100,120
 -DBERTH_CUDA_PTX=100,120
@@ -67,6 +72,23 @@ LINES
 check "code for them" asks_for cuda-kernels ARCH="$mixed" <<'LINES'
 code=sm_75 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_100,code=sm_100
 code=sm_120 -gencode arch=compute_100,code=compute_100 -gencode arch=compute_120,code=compute_120
+LINES
+
+printf 'sm_%s\n' 50 70 75 80 86 89 90 >"$toolkit/codes"
+echo 12.4 >"$toolkit/release"
+check "a toolkit that has not all of them" asks_for "$(object)" <<'LINES'
+-DBERTH_CUDA_ARCHITECTURES=75,80,90
+-DBERTH_CUDA_PTX=90
+-DBERTH_CUDA_WIDE=90
+LINES
+check "what it has not, but is asked for" asks_for cuda-kernels ARCH=100 <<'LINES'
+-gencode arch=compute_100,code=sm_100
+LINES
+echo 11.8 >"$toolkit/release"
+check "a toolkit that knows nothing of sm_90a" compiles kernel_cuda
+: >"$toolkit/codes"
+check "a toolkit that does not tell" asks_for "$(object)" <<'LINES'
+-DBERTH_CUDA_ARCHITECTURES=75,80,90,100,120
 LINES
 
 # No linker knows the toolkit's folder.

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda_device.h"
 #include "kernels/digest.h"
+#include "kernels/gemm_lt.h"
 #include "kernels/sys.h"
 
 /* What a digest brings to the host at once. */
@@ -191,8 +192,10 @@ cuda_stream_destroy(berthi_device *device, berthi_stream *stream)
         return;
     berthi_cuda_enter_back(&call, device);
     call.is_back = false; /* given up, it is not waited for any more */
-    if (!atomic_load(&d->is_lost))
+    if (!atomic_load(&d->is_lost)) {
         (void)berthi_cuda_drain(&call, its->handle);
+        berthi_gemm_forget(d, its->handle);
+    }
     (void)berthi_cuda_judge(&call, call.calls->stream_destroy(its->handle));
     berthi_cuda_leave(&call, BERTH_OK);
     berthi_memory_free(device->context, BERTHI_PURPOSE_OBJECT, its, sizeof *its);

@@ -267,6 +267,21 @@ berthi_gemm_multiply(const berthi_cuda_call *call, const berthi_gemm_task *task,
 /* ---------------------------------------------------------------------------- giving back */
 
 void
+berthi_gemm_forget(berthi_cuda_device *device, const void *stream)
+{
+    berthi_gemm *g;
+
+    pthread_mutex_lock(&device->lock);
+    g = device->gemm;
+    pthread_mutex_unlock(&device->lock);
+    if (g == NULL)
+        return;
+    pthread_mutex_lock(&g->lock);
+    berthi_gemm_forget_rooms(g, stream);
+    pthread_mutex_unlock(&g->lock);
+}
+
+void
 berthi_gemm_destroy(berthi_gemm *gemm)
 {
     berthi_cuda_call call;

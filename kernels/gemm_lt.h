@@ -113,6 +113,8 @@ berth_status berthi_gemm_multiply_wide(const berthi_cuda_call *call,
                                        const berthi_multiply_arguments *arguments,
                                        const uint32_t *values, berthi_stream *stream);
 
+/* The stream ends: the next one with its handle has none of what it multiplied in. */
+void berthi_gemm_forget(berthi_cuda_device *device, const void *stream);
 /* What the device has of it is given back; NULL is allowed. */
 void berthi_gemm_destroy(berthi_gemm *gemm);
 

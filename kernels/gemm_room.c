@@ -151,8 +151,8 @@ wait_for_room(const berthi_cuda_call *call, room *r, void *stream)
 }
 
 /*
- * Another stream had its handle, and is no more. What that one's graphs work in stays theirs, and is
- * not for graphs of this one.
+ * Another stream had its handle, and is no more. What that one's graphs work in stays theirs, and
+ * is not for graphs of this one.
  */
 static void
 leave_to_graphs(berthi_gemm *g, const void *stream, uint64_t number)
@@ -160,6 +160,14 @@ leave_to_graphs(berthi_gemm *g, const void *stream, uint64_t number)
     for (room *r = g->rooms; r < g->rooms + BERTHI_GEMM_ROOMS; r++)
         if (r->is_captured && is_of(r, stream) && r->number != number && number != UNKNOWN)
             r->stream = r; /* the handle of none */
+}
+
+void
+berthi_gemm_forget_rooms(berthi_gemm *g, const void *stream)
+{
+    for (room *r = g->rooms; r < g->rooms + BERTHI_GEMM_ROOMS; r++)
+        if (is_of(r, stream))
+            r->stream = r;
 }
 
 berth_status

@@ -79,6 +79,8 @@ berth_status berthi_gemm_take_captured(berthi_gemm *g, const berthi_cuda_call *c
 /* Also after a failure: some of the work may have been asked for. */
 berth_status berthi_gemm_leave_room(const berthi_cuda_call *call, berthi_gemm_room *room,
                                     berth_status status);
+/* With the lock held. */
+void berthi_gemm_forget_rooms(berthi_gemm *g, const void *stream);
 void berthi_gemm_free_rooms(berthi_gemm *g, const berthi_cuda_call *call);
 
 /* ---------------------------------------------------------------------------- gemm_lt.c */

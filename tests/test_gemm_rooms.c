@@ -338,6 +338,28 @@ test_graphs_of_another(void)
     close_stage(&s);
 }
 
+/* Nor have they, of one of berth's streams, what the next one has not multiplied in itself. */
+static void
+test_graphs_of_a_newcomer(void)
+{
+    berthi_stream *streams[2];
+    stage s;
+
+    T_REQUIRE(open_stage(&s));
+    fake_cuda_reuse_handles(true);
+    streams[0] = rig_stream(s.device);
+    (void)workspace_of(&s, streams[0]);
+    (void)captured_workspace_of(&s, streams[0]);
+    (void)workspace_of(&s, streams[0]);
+    s.device->table->stream_destroy(s.device, streams[0]);
+    streams[1] = rig_stream(s.device);
+    CHECK(streams[0] == streams[1]);
+    check_refused(&s, streams[1], multiply);
+    fake_cuda_reuse_handles(false);
+    s.device->table->stream_destroy(s.device, streams[1]);
+    close_stage(&s);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -351,5 +373,6 @@ main(int argc, char **argv)
     T_RUN(test_captured_by_kernels);
     T_RUN(test_handle_of_another);
     T_RUN(test_graphs_of_another);
+    T_RUN(test_graphs_of_a_newcomer);
     T_MAIN_END;
 }

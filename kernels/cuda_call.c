@@ -128,7 +128,7 @@ find_context(berthi_cuda_device *device, void **out)
     *out = atomic_load(&device->context);
     if (*out != NULL)
         return BERTHI_CUDA_OK;
-    code = contexts->find_device(&number, device->ordinal);
+    code = contexts->find_device(&number, device->base.ordinal);
     if (code == BERTHI_CUDA_OK)
         code = contexts->retain(out, number);
     if (code == BERTHI_CUDA_OK)
@@ -153,7 +153,7 @@ find_current(berthi_cuda_call *call, bool *out_is_own)
     if (code != BERTHI_CUDA_OK || call->context != NULL)
         return code;
     code = call->calls->get_device(&call->found);
-    *out_is_own = call->found == call->device->ordinal;
+    *out_is_own = call->found == call->device->base.ordinal;
     return code;
 }
 
@@ -172,7 +172,7 @@ make_current(berthi_cuda_call *call)
 
     if (!machine->has_contexts) {
         call->is_changed = true;
-        return call->calls->set_device(call->device->ordinal);
+        return call->calls->set_device(call->device->base.ordinal);
     }
     code = find_context(call->device, &own);
     if (code != BERTHI_CUDA_OK || own == call->context)

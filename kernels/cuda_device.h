@@ -71,7 +71,6 @@ struct berthi_event {
 struct berthi_cuda_device {
     berthi_device base;
     berthi_cuda *machine;
-    int ordinal; /* the runtime's number */
     char name[16];
     berthi_cuda_properties properties;
     bool has_kernels;

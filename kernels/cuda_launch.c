@@ -209,7 +209,7 @@ bring_context(const berthi_cuda_call *call)
         return BERTH_OK;
     code = machine->contexts.current(&context);
     if (code == BERTHI_CUDA_OK && context == NULL)
-        code = call->calls->set_device(call->device->ordinal);
+        code = call->calls->set_device(call->device->base.ordinal);
     return berthi_cuda_judge(call, code);
 }
 

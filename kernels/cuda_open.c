@@ -137,7 +137,7 @@ add_device(berthi_cuda *machine, uint32_t ordinal, berth_error *error)
     berth_status status;
 
     for (uint32_t i = 0; i < machine->count; i++)
-        if (machine->devices[i]->ordinal == (int)ordinal)
+        if (machine->devices[i]->base.ordinal == (int32_t)ordinal)
             return berthi_fail(error, BERTH_REASON_ARGUMENT, NULL,
                                "cuda:%" PRIu32 " is asked for twice", ordinal);
     device = berthi_memory_zalloc(machine->context, BERTHI_PURPOSE_OBJECT, sizeof *device);
@@ -145,11 +145,11 @@ add_device(berthi_cuda *machine, uint32_t ordinal, berth_error *error)
         return berthi_fail_memory(error, "opening a GPU");
     machine->devices[machine->count] = device;
     device->base = (berthi_device){
-        .table = &berthi_cuda_table, .context = machine->context, .number = machine->count
+        .table = &berthi_cuda_table, .context = machine->context, .number = machine->count,
+        .ordinal = (int32_t)ordinal
     };
     machine->count++;
     device->machine = machine;
-    device->ordinal = (int)ordinal;
     snprintf(device->name, sizeof device->name, "cuda:%" PRIu32, ordinal);
     device->has_lock = pthread_mutex_init(&device->lock, NULL) == 0;
     device->has_peer_lock = pthread_mutex_init(&device->peer_lock, NULL) == 0;

@@ -7,7 +7,7 @@ static bool
 enable_peer(const berthi_cuda_call *call, int peer)
 {
     int is_possible = 0;
-    int code = call->calls->peer_can(&is_possible, call->device->ordinal, peer);
+    int code = call->calls->peer_can(&is_possible, call->device->base.ordinal, peer);
 
     if (code == BERTHI_CUDA_OK && is_possible != 0)
         code = call->calls->peer_enable(peer);
@@ -22,7 +22,7 @@ enable(berthi_cuda_device *device, const berthi_cuda_device *other)
 {
     berthi_cuda_call call;
     berth_status status = berthi_cuda_enter(&call, &device->base, "reaching a GPU", NULL);
-    const bool is_reached = status == BERTH_OK && enable_peer(&call, other->ordinal);
+    const bool is_reached = status == BERTH_OK && enable_peer(&call, other->base.ordinal);
 
     berthi_cuda_leave(&call, status);
     return is_reached;
@@ -56,7 +56,7 @@ berthi_cuda_copy_to_peer(const berthi_cuda_call *call, const berthi_copy *copy,
     if (status != BERTH_OK)
         return status;
     return berthi_cuda_judge_both(call, peer,
-                                  call->calls->peer_copy(copy->to, peer->ordinal, copy->from,
-                                                         call->device->ordinal, copy->bytes,
+                                  call->calls->peer_copy(copy->to, peer->base.ordinal, copy->from,
+                                                         call->device->base.ordinal, copy->bytes,
                                                          stream));
 }

@@ -287,7 +287,8 @@ typedef struct berthi_device_table {
 struct berthi_device {
     const berthi_device_table *table;
     berth_context *context;
-    uint32_t number; /* of its kind */
+    uint32_t number; /* among those opened with it */
+    int32_t ordinal; /* what its runtime calls it; 0 without one */
 };
 
 /* Whether one can be asked for copies to the other: see `reaches`. */

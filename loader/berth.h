@@ -2316,10 +2316,12 @@ struct DLManagedTensorVersioned; /* of a header of DLPack 1.0 or later */
 /*
  * berth_model_dlpack() lends a part of a tensor, where it lies in its berth, to whatever
  * takes DLPack: nothing is copied. It is read-only, of kDLCPU, kDLCUDAHost (pinned for
- * GPUs) or kDLCUDA. Plain values, and codes that are a byte a value, have the weight's
- * shape; packed codes and statistics are one row; dtypes that DLPack 1.0 has no word for
- * are bytes. Call its deleter once, on any thread. What lies in host memory may go on from
- * one pinned piece into the next: see berth_load_start() for who copies it to a GPU.
+ * GPUs) or kDLCUDA, whose device_id is the CUDA runtime's: 1 for "cuda:1", also where
+ * that is the only one of berth's. Plain values, and codes that are a byte a value, have
+ * the weight's shape; packed codes and statistics are one row; dtypes that DLPack 1.0 has
+ * no word for are bytes. Call its deleter once, on any thread. What lies in host memory
+ * may go on from one pinned piece into the next: see berth_load_start() for who copies it
+ * to a GPU.
  *
  * The memory stays: the model cannot be moved meanwhile (BERTH_EINVAL, "exported"), and
  * berth_model_destroy() gives it back with the last such tensor, until which context,

@@ -120,7 +120,7 @@ describe_device(const berth_model *model, const berthi_model_tier *tier, export 
                            "nothing else can use");
     if (strcmp(kind, "cuda") == 0) {
         t->device_type = BERTHI_DLPACK_CUDA;
-        t->device_id = (int32_t)tier->device->number;
+        t->device_id = tier->device->ordinal;
     } else {
         t->device_type = host_type(model, tier);
     }

@@ -3,6 +3,7 @@
  * test_load_cuda.c - loads onto GPUs of a fake runtime that does everything late, and
  * passes over what was loaded: every byte of every layer, when and where it is used.
  */
+#include "loader/dlpack.h"
 #include "tests/fake_cuda.h"
 #include "tests/loaded.h"
 #include "tests/passed.h"
@@ -130,6 +131,46 @@ test_streamed(void)
     }
 }
 
+/* Others are told the number that the runtime gives a GPU, whichever of berth's it is. */
+static void
+test_lent(void)
+{
+    static const int32_t numbers[] = { 2, 1 };
+    const fake_cuda_machine machine = { .count = 3, .driver = 13000, .architecture = 90,
+                                        .memory_bytes = 32 * MIB };
+    berth_plan_options options = loaded_options("0=22MiB,1=22MiB,cpu=64MiB");
+    uint32_t lent[3] = { 0 };
+    loaded l;
+
+    fake_cuda_begin(&machine);
+    loaded_begin(&l, loaded_large(2 * LAYERS, 1), &options, NULL);
+    CHECK_EQ(berthi_devices_open_cuda(l.p.context, fake_cuda_calls(), "cuda:2;cuda:1",
+                                      &l.devices, &l.error),
+             BERTH_OK);
+    l.options.devices = l.devices;
+    loaded_load(&l);
+    T_REQUIRE(l.status == BERTH_OK);
+    for (uint64_t i = 0; i < l.p.summary.berth_count; i++) {
+        struct DLManagedTensorVersioned *m = NULL;
+        berth_model_tensor t;
+        bool is_on_gpu;
+
+        CHECK_EQ(berth_model_get_tensor(l.model, i, &t), BERTH_OK);
+        is_on_gpu = t.is_resident != 0;
+        T_REQUIRE(berth_model_dlpack(l.model, i, 0, &m, NULL) == BERTH_OK);
+        CHECK_EQ(m->dl_tensor.device_type,
+                 is_on_gpu ? BERTHI_DLPACK_CUDA : BERTHI_DLPACK_CUDA_HOST);
+        CHECK_EQ(m->dl_tensor.device_id, is_on_gpu ? numbers[t.device] : 0);
+        lent[is_on_gpu ? t.device : 2]++;
+        m->deleter(m);
+    }
+    for (int i = 0; i < 3; i++)
+        CHECK_GT(lent[i], 0);
+    loaded_end(&l);
+    fake_cuda_check_empty();
+    fake_cuda_end();
+}
+
 int
 main(int argc, char **argv)
 {
@@ -138,5 +179,6 @@ main(int argc, char **argv)
     T_RUN(test_encoded);
     T_RUN(test_without_kernels);
     T_RUN(test_streamed);
+    T_RUN(test_lent);
     T_MAIN_END;
 }

@@ -8,7 +8,8 @@
 #include "kernels/digits.h"
 #include "kernels/gemm_lt.h"
 
-#define UUID_CAPACITY 41u /* GPU-8-4-4-4-12 */
+#define UUID_CAPACITY 41u     /* GPU-8-4-4-4-12 */
+#define FIRST_ARCHITECTURE 70 /* that has arguments of kernels as they are (__grid_constant__) */
 
 /* ------------------------------------------------------------------- why there are none */
 
@@ -80,11 +81,24 @@ find_ptx(const berthi_cuda_calls *calls, int32_t its)
     return found;
 }
 
+const char *
+berthi_cuda_advise(int32_t architecture, char out[BERTHI_CUDA_ADVICE])
+{
+    if (architecture < FIRST_ARCHITECTURE)
+        snprintf(out, BERTHI_CUDA_ADVICE, "there are none for GPUs before sm_%d",
+                 FIRST_ARCHITECTURE);
+    else
+        snprintf(out, BERTHI_CUDA_ADVICE, "make CUDA=1 ARCH=%" PRId32 " builds them",
+                 architecture);
+    return out;
+}
+
 /* Said once of each architecture: devices are opened as often as somebody needs them. */
 static void
 tell_missing(const berthi_cuda_device *device, int32_t its, int32_t ptx)
 {
     berth_context *const context = device->base.context;
+    char advice[BERTHI_CUDA_ADVICE];
     const size_t most = sizeof context->is_kernel_missed / sizeof *context->is_kernel_missed;
 
     if (atomic_exchange(&context->is_kernel_missed[(size_t)its % most], true))
@@ -97,8 +111,8 @@ tell_missing(const berthi_cuda_device *device, int32_t its, int32_t ptx)
     else
         berthi_log(context, BERTH_LOG_WARNING,
                    "%s: no kernels for sm_%" PRId32 " are built in: it holds weights, and "
-                   "computes nothing; make CUDA=1 ARCH=%" PRId32 " builds them",
-                   device->name, its, its);
+                   "computes nothing; %s",
+                   device->name, its, berthi_cuda_advise(its, advice));
 }
 
 static void

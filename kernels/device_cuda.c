@@ -401,13 +401,13 @@ static berth_status
 check_kernels(const berthi_cuda_call *call)
 {
     const int32_t its = 10 * call->device->properties.major + call->device->properties.minor;
+    char advice[BERTHI_CUDA_ADVICE];
 
     if (call->device->has_kernels)
         return BERTH_OK;
     return berthi_fail(call->error, BERTH_REASON_UNSUPPORTED, NULL,
-                       "%s: no kernels for sm_%" PRId32 " are built in; make CUDA=1 "
-                       "ARCH=%" PRId32 " builds them",
-                       call->device->name, its, its);
+                       "%s: no kernels for sm_%" PRId32 " are built in; %s",
+                       call->device->name, its, berthi_cuda_advise(its, advice));
 }
 
 _Static_assert(BERTHI_WRITE_BYTES == WRITE_WORDS * sizeof(uint32_t), "a launch has room");

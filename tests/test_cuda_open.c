@@ -223,9 +223,9 @@ keep_line(void *user, int32_t level, const char *line)
     l->count++;
 }
 
-/* What is said of this architecture, and whether it has operations. */
+/* What is said of this architecture, and whether it has operations; if not, with which advice. */
 static bool
-has_kernels(int architecture, lines *l)
+has_kernels(int architecture, const char *advice, lines *l)
 {
     static const uint16_t values[64];
     const berthi_request request = { .operation = BERTHI_OPERATION_ENCODE_NF4,
@@ -239,6 +239,7 @@ has_kernels(int architecture, lines *l)
     berthi_device_properties properties;
     berthi_device *device;
     berth_error error;
+    char text[160];
     bool has = false;
 
     machine.count = 1;
@@ -262,11 +263,15 @@ has_kernels(int architecture, lines *l)
         CHECK_EQ(device->table->launch(device, &request, NULL, &error),
                  has ? BERTH_OK : BERTH_EUNSUPPORTED);
         if (!has) {
-            CHECK_STR(error.message, "cuda:0: no kernels for sm_80 are built in; make CUDA=1 "
-                                     "ARCH=80 builds them");
+            snprintf(text, sizeof text, "cuda:0: no kernels for sm_%d are built in; %s",
+                     architecture, advice);
+            CHECK_STR(error.message, text);
             CHECK_EQ(berthi_launch_on(device, &request, NULL, &error), BERTH_EUNSUPPORTED);
-            CHECK_STR(error.message, "cuda:0 (Fake GPU, sm_80, 0000:3b:00.0, no kernels) does "
-                                     "not do what it is asked for");
+            snprintf(text, sizeof text,
+                     "cuda:0 (Fake GPU, sm_%d, 0000:3b:00.0, no kernels) does "
+                     "not do what it is asked for",
+                     architecture);
+            CHECK_STR(error.message, text);
         }
         berthi_devices_close(devices);
     }
@@ -282,20 +287,26 @@ test_architectures(void)
 {
     lines l;
 
-    CHECK(has_kernels(86, &l));
+    CHECK(has_kernels(86, NULL, &l));
     CHECK_EQ(l.count, 0);
-    CHECK(has_kernels(89, &l));
+    CHECK(has_kernels(89, NULL, &l));
     CHECK_EQ(l.count, 0);
-    CHECK(has_kernels(90, &l));
+    CHECK(has_kernels(90, NULL, &l));
     CHECK_EQ(l.count, 0);
-    CHECK(has_kernels(120, &l));
+    CHECK(has_kernels(120, NULL, &l));
     CHECK_EQ(l.count, 1);
     CHECK_STR(l.text, "cuda:0: no kernels for sm_120 are built in: the driver makes them from "
                       "PTX of sm_90, which takes a while at the first operation");
-    CHECK(!has_kernels(80, &l));
+    CHECK(!has_kernels(80, "make CUDA=1 ARCH=80 builds them", &l));
     CHECK_EQ(l.count, 1);
     CHECK_STR(l.text, "cuda:0: no kernels for sm_80 are built in: it holds weights, and "
                       "computes nothing; make CUDA=1 ARCH=80 builds them");
+    CHECK(!has_kernels(70, "make CUDA=1 ARCH=70 builds them", &l));
+    CHECK_EQ(l.count, 1);
+    CHECK(!has_kernels(61, "there are none for GPUs before sm_70", &l));
+    CHECK_EQ(l.count, 1);
+    CHECK_STR(l.text, "cuda:0: no kernels for sm_61 are built in: it holds weights, and "
+                      "computes nothing; there are none for GPUs before sm_70");
 }
 
 /* Devices are opened as often as somebody needs them: each architecture is told of once. */

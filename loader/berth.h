@@ -1879,7 +1879,9 @@ BERTH_API berth_status berth_devices_get(const berth_devices *devices, uint32_t 
  * A graph of CUDA may capture steps and products (below); it is launched before the devices are
  * closed. While a stream captures, nothing else of berth is asked for on it, but leases of what
  * is resident. Other streams go on, and threads; but nothing is digested or checked meanwhile,
- * which waits for all of the device.
+ * which waits for all of the device. A caller's stream made without cudaStreamNonBlocking bars
+ * NULL while it captures: CUDA refuses what is asked of it, and ends the capture. Optimizers are
+ * made, saved, loaded and moved by it, and what a step reports is read.
  *
  * Any thread: this and the calls below, but nothing of a stream that is being destroyed.
  */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* launch_decoder.c - a decoder's steps, see launch.h */
+#include <inttypes.h>
+
 #include "kernels/base.h"
 #include "kernels/launch_grid.h"
 
@@ -83,6 +85,10 @@ berthi_launch_choose(const berth_choose *s, berthi_launch *out, berth_error *err
 berth_status
 berthi_launch_largest(const berth_largest *s, berthi_launch *out, berth_error *error)
 {
+    out->kernel = KERNEL_NONE;
+    if (s->columns > UINT32_MAX / 2) /* a lane counts on, beyond the last one */
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL, "rows of %" PRIu32 " columns",
+                           s->columns);
     out->argument.largest = *s;
     return berthi_launch_set_grid(out, KERNEL_largest, LARGEST_THREADS, s->count, error);
 }

@@ -451,6 +451,10 @@ test_launches(void)
              BERTH_OK);
     CHECK_EQ(l.threads, LARGEST_THREADS);
     CHECK_EQ(l.ctas, 9);
+    CHECK_EQ(berthi_launch_largest(&(berth_largest){ .count = 1, .columns = UINT32_MAX }, &l,
+                                   NULL),
+             BERTH_EUNSUPPORTED);
+    CHECK_EQ(l.kernel, KERNEL_NONE);
 }
 
 int

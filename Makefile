@@ -35,7 +35,8 @@
 #: CC, CFLAGS, LDFLAGS  the compiler and what it is given beyond berth's own flags
 #: SAN=LIST             address,undefined or thread or (with CC=clang) memory
 #: URING, LIBDEFLATE    auto: used where present; 1: must be present; 0: left out
-#: CUDA                 the same of the CUDA toolkit, for GPUs as devices; 0 unless given
+#: CUDA                 the same of a toolkit of CUDA 11.8 or later, for GPUs as devices; 0 unless
+#:                      given
 #: BUILD_CC             the compiler of programs that the build runs (CC; cc where CC makes code for
 #:                      another machine)
 #: EMULATOR             runs programs of another machine (qemu-MACHINE)
@@ -180,26 +181,37 @@ else # everything is there: from here to the end of the compiling rules
 ifneq ($(if $(filter 1,$(CUDA)),1,$(and $(filter auto,$(CUDA)),$(CUDA_SOURCES))),)
 NVCC_FOUND := $(if $(CROSS),,$(or $(shell command -v $(NVCC) 2>/dev/null),\
     $(and $(filter nvcc,$(NVCC)),$(wildcard /usr/local/cuda/bin/nvcc))))
-# Where the toolkit lies nvcc knows best: what is called so may be a script.
-CUDA_HOME := $(if $(NVCC_FOUND),$(shell $(NVCC_FOUND) --dryrun -c kernels/kernel_cuda.cu 2>&1 | \
-    sed -n 's/^\#\$$ TOP=//p'))
-CUDART := $(firstword $(wildcard $(addprefix $(CUDA_HOME)/,$(addsuffix /libcudart_static.a,\
-    lib64 lib targets/$(MACHINE)-linux/lib))))
+# Where the toolkit lies nvcc knows best: what is called so may be a script. That of a distribution
+# may have no folder (TOP), but the system's.
+NVCC_FOLDERS := $(if $(NVCC_FOUND),$(subst ",,$(shell $(NVCC_FOUND) --dryrun \
+    -c kernels/kernel_cuda.cu 2>&1 | sed -n -e 's/^\#\$$ TOP=/-T/p' -e 's/^\#\$$ INCLUDES=//p' \
+    -e 's/^\#\$$ LIBRARIES=//p')))
+CUDA_HOME := $(patsubst -T%,%,$(filter -T%,$(NVCC_FOLDERS)))
+CUDA_INCLUDES := $(or $(patsubst -I%,%,$(filter -I%,$(NVCC_FOLDERS))),$(CUDA_HOME:=/include))
+CUDART := $(firstword $(wildcard $(addsuffix /libcudart_static.a,$(CUDA_HOME:=/lib64) \
+    $(CUDA_HOME:=/lib) $(patsubst -L%,%,$(filter -L%,$(NVCC_FOLDERS))))))
 ifeq ($(CUDA)$(and $(NVCC_FOUND),$(CUDART)),1)
 $(error CUDA=1, but no $(NVCC) with libcudart_static.a was found: install the CUDA toolkit, give \
     NVCC=/path/to/nvcc, or build with CUDA=0)
 endif
+NVCC_RELEASE := $(if $(NVCC_FOUND),$(shell $(NVCC_FOUND) --version | \
+    sed -n 's/.*release \([0-9.]*\).*/\1/p'))
+# Launches that overlap came with CUDA 11.8.
+NVCC_OLD := $(filter 9.% 10.% $(addprefix 11.,0 1 2 3 4 5 6 7),$(NVCC_RELEASE))
+ifeq ($(CUDA)$(if $(NVCC_OLD),,1),1)
+$(error CUDA=1, but $(NVCC_FOUND) is of CUDA $(NVCC_RELEASE): install the toolkit of 11.8 or \
+    later, give NVCC=/path/to/nvcc, or build with CUDA=0)
 endif
-ifneq ($(and $(NVCC_FOUND),$(CUDART),$(CUDA_SOURCES)),)
-NVCC_RELEASE := $(shell $(NVCC_FOUND) --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')
+endif
+ifneq ($(if $(NVCC_OLD),,$(and $(NVCC_FOUND),$(CUDART),$(CUDA_SOURCES))),)
 # What nobody has chosen is what this toolkit has: before CUDA 12.8 none knew 100 and 120.
 NVCC_HAS := $(if $(filter file default,$(origin ARCH)),$(patsubst sm_%,%,\
     $(shell $(NVCC_FOUND) --list-gpu-code 2>/dev/null)))
 ARCHITECTURES := $(if $(NVCC_HAS),$(filter $(NVCC_HAS),$(ARCHITECTURES)),$(ARCHITECTURES))
-CUDA_FLAGS := -DBERTH_HAVE_CUDA -isystem $(CUDA_HOME)/include \
+CUDA_FLAGS := $(strip -DBERTH_HAVE_CUDA $(addprefix -isystem ,$(CUDA_INCLUDES)) \
     -DBERTH_CUDA_ARCHITECTURES=$(subst $(empty) $(empty),$(comma),$(strip $(ARCHITECTURES))) \
     -DBERTH_CUDA_PTX=$(subst $(empty) $(empty),$(comma),$(strip $(PTX_ARCHITECTURES))) \
-    $(if $(WIDE),-DBERTH_CUDA_WIDE=90)
+    $(if $(WIDE),-DBERTH_CUDA_WIDE=90))
 CUDA_LIBS := $(CUDART) -lrt
 # Without those of -Xcompiler the objects drag in the C++ runtime.
 NVCC_CODE := $(foreach a,$(ARCHITECTURES),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \
@@ -211,7 +223,8 @@ NVCC_FLAGS := -O2 -I. -fmad=false --threads 0 \
 LIB_SOURCES += $(CUDA_SOURCES)
 CUDA_WORD := $(NVCC_FOUND)
 else
-CUDA_WORD := $(if $(filter 0,$(CUDA)),left out,no nvcc with libcudart_static.a found)
+CUDA_WORD := $(if $(filter 0,$(CUDA)),left out,\
+    no nvcc of CUDA 11.8 or later with libcudart_static.a found)
 endif
 
 # ---- libraries ---------------------------------------------------------------------------------

@@ -11,11 +11,11 @@ unset MAKEFLAGS MAKELEVEL MFLAGS ARCH
 toolkit=$scratch/toolkit
 mkdir -p "$toolkit/bin" "$toolkit/lib64"
 : >"$toolkit/lib64/libcudart_static.a"
-# It has what stands in the files codes and release.
+# It says what stands in the files plan, codes and release.
 cat >"$toolkit/bin/nvcc" <<SCRIPT
 #!/bin/sh
 case \$1 in
---dryrun) echo "#\\$ TOP=$toolkit" >&2 ;;
+--dryrun) cat "$toolkit/plan" >&2 ;;
 --list-gpu-code) cat "$toolkit/codes" ;;
 --version) echo "Cuda compilation tools, release \$(cat "$toolkit/release"), V1" ;;
 esac
@@ -54,6 +54,19 @@ object() # ARGUMENT...
     echo "$(its_make -s where "$@")/release/kernels/cuda_runtime.o"
 }
 
+refuses() # WORDS
+{
+    its_make -n >/dev/null 2>"$scratch/errors" && return 1
+    grep -qF -- "$1" "$scratch/errors"
+}
+
+leaves_it_out()
+{
+    make -n CUDA=auto NVCC="$toolkit/bin/nvcc" >"$scratch/commands" || return 1
+    ! grep -qF cuda_runtime "$scratch/commands"
+}
+
+echo "#\$ TOP=$toolkit" >"$toolkit/plan"
 printf 'sm_%s\n' 75 80 86 89 90 100 103 120 121 >"$toolkit/codes"
 echo 13.0 >"$toolkit/release"
 check "all that are built where nobody says so" asks_for "$(object)" <<'LINES'
@@ -90,6 +103,39 @@ check "a toolkit that knows nothing of sm_90a" compiles kernel_cuda
 check "a toolkit that does not tell" asks_for "$(object)" <<'LINES'
 -DBERTH_CUDA_ARCHITECTURES=75,80,90,100,120
 LINES
+
+# As Debian, and Ubuntu, pack it.
+mkdir "$scratch/system"
+: >"$scratch/system/libcudart_static.a"
+cat >"$toolkit/plan" <<LINES
+#\$ _HERE_=/usr/lib/nvidia-cuda-toolkit/bin
+#\$ LIBRARIES=  -L$scratch/system/stubs -L$scratch/system
+LINES
+check "a toolkit without a folder" asks_for install <<LINES
+ $scratch/system/libcudart_static.a -lrt -ldl -lm -pthread|g'
+LINES
+check "its headers are the system's" asks_for "$(object)" <<'LINES'
+-DBERTH_HAVE_CUDA -DBERTH_CUDA_ARCHITECTURES=
+LINES
+echo 11.5 >"$toolkit/release"
+check "a toolkit that is too old" refuses "$toolkit/bin/nvcc is of CUDA 11.5: install the toolkit"
+check "it is left out where it may be" leaves_it_out
+echo 11.8 >"$toolkit/release"
+mkdir -p "$toolkit/targets/machine/include" "$toolkit/targets/machine/lib"
+mv "$toolkit/lib64/libcudart_static.a" "$toolkit/targets/machine/lib"
+cat >"$toolkit/plan" <<LINES
+#\$ TOP=$toolkit/bin/..
+#\$ INCLUDES="-I$toolkit/targets/machine/include"
+#\$ LIBRARIES=  "-L$toolkit/targets/machine/lib/stubs" "-L$toolkit/targets/machine/lib"
+LINES
+check "folders of one kind of machine" asks_for install <<LINES
+ $toolkit/targets/machine/lib/libcudart_static.a -lrt -ldl -lm -pthread|g'
+LINES
+check "its headers" asks_for "$(object)" <<LINES
+-DBERTH_HAVE_CUDA -isystem $toolkit/targets/machine/include -DBERTH_CUDA_ARCHITECTURES=
+LINES
+mv "$toolkit/targets/machine/lib/libcudart_static.a" "$toolkit/lib64"
+echo "#\$ TOP=$toolkit" >"$toolkit/plan"
 
 # No linker knows the toolkit's folder.
 check "the runtime for programs with the static library" asks_for install <<LINES

@@ -93,12 +93,17 @@ cli_exit_code(berth_status status)
 
 /* ------------------------------------------------------------------- culprits */
 
-/* Is `word` all of the value, or one entry of "0=8GiB,cpu=4GiB" or "sim:1GiB;sim:2GiB"? */
+/*
+ * Is `word` all of the value, or one entry of "0=8GiB,cpu=4GiB" or "sim:1GiB;sim:2GiB"? NULL: what
+ * was given meant standard input or output.
+ */
 static bool
 has_entry(const char *value, const char *word)
 {
     const size_t length = strlen(word);
 
+    if (value == NULL)
+        return false;
     if (strcmp(value, word) == 0)
         return true;
     for (const char *entry = value; *entry != '\0'; entry += *entry != '\0') {

@@ -112,7 +112,7 @@ create_in(const berthi_nameless *file, int folder, int *out_fd, berth_error *err
 
 /* A folder that is made here is not needed as soon as the file is there. */
 static berth_status
-create(const berthi_nameless *file, int *out_fd, berth_error *error)
+try_to_create(const berthi_nameless *file, int *out_fd, berth_error *error)
 {
     const bool is_new =
         berthi_sys_make_private_folder(BERTHI_SYS_AT_CWD, file->folder) == 0;
@@ -128,6 +128,22 @@ create(const berthi_nameless *file, int *out_fd, berth_error *error)
         berthi_sys_close(folder);
     if (is_new)
         (void)berthi_sys_remove_folder(BERTHI_SYS_AT_CWD, file->folder);
+    return status;
+}
+
+/*
+ * A folder that another one has made goes when his file is there: then it is made again.
+ * What is not there for other reasons is not there either time.
+ */
+static berth_status
+create(const berthi_nameless *file, int *out_fd, berth_error *error)
+{
+    berth_status status = BERTH_ENOENT;
+
+    for (int i = 0; i < MAX_ATTEMPTS && status == BERTH_ENOENT; i++) {
+        berthi_error_clear(error);
+        status = try_to_create(file, out_fd, error);
+    }
     return status;
 }
 

@@ -7,6 +7,7 @@
 
 #include "loader/nameless.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -45,7 +46,21 @@ look(int folder, const char *name, int flags)
     gone.open += (state.st_mode & 07777) != ((flags & AT_REMOVEDIR) != 0 ? 0700 : 0600);
 }
 
-/* Stands before the C library's. */
+/* So many folders that are to be made are another one's, who removes them at once. */
+static uint32_t contested;
+
+/* These stand before the C library's. */
+int
+mkdirat(int folder, const char *name, mode_t mode)
+{
+    if (contested > 0 && strstr(name, "/made") != NULL) {
+        contested--;
+        errno = EEXIST;
+        return -1;
+    }
+    return (int)syscall(SYS_mkdirat, folder, name, mode);
+}
+
 int
 unlinkat(int folder, const char *name, int flags)
 {
@@ -95,6 +110,22 @@ test_folder_that_is_made(void)
     CHECK_NE(access(folder, F_OK), 0);
 }
 
+/* Two loads at once need the same folder, and the first of them has made it. */
+static void
+test_folder_that_goes_meanwhile(void)
+{
+    const char *const folder = fixture_format("%s/made", fixture_folder());
+    const char *const nowhere = fixture_format("%s/none/made", fixture_folder());
+
+    forget();
+    contested = 2;
+    CHECK_EQ(create(folder), BERTH_OK);
+    CHECK_EQ(contested, 0);
+    CHECK_EQ(gone.folders, 1);
+    CHECK_NE(access(folder, F_OK), 0);
+    CHECK_EQ(create(nowhere), BERTH_ENOENT);
+}
+
 /* One that is there stays as it is. */
 static void
 test_folder_of_others(void)
@@ -142,6 +173,7 @@ main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_folder_that_is_made);
+    T_RUN(test_folder_that_goes_meanwhile);
     T_RUN(test_folder_of_others);
     T_RUN(test_systems_without_nameless_files);
     T_MAIN_END;

@@ -92,7 +92,7 @@ open_nearest(nearest *n, berth_error *error)
     above = folder_above(n->path, &n->convert->texts);
     if (above == NULL)
         return berthi_fail_memory(error, "starting a conversion");
-    n->folder = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, above);
+    n->folder = berthi_sys_enter_folder(BERTHI_SYS_AT_CWD, above);
     return n->folder >= 0
                ? BERTH_OK
                : berthi_fail_system(error, errno, n->path, "making the folder");

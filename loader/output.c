@@ -38,7 +38,7 @@ open_folder(berthi_output *output, berth_error *error)
         if (folder == NULL)
             return berthi_fail_memory(error, "opening an output");
     }
-    target->folder = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, folder);
+    target->folder = berthi_sys_enter_folder(BERTHI_SYS_AT_CWD, folder);
     if (target->folder < 0)
         return fail_system(output, "opening the folder", error);
     output->has_own_folder = true;

@@ -126,8 +126,9 @@ berthi_folder_check_space(int folder, uint64_t bytes, const char *path,
 berth_status
 berthi_folder_flush(int folder, const char *path, berth_error *error)
 {
-    /* EINVAL: a file system whose folders are never flushed separately. */
-    if (berthi_sys_fsync(folder) == 0 || errno == EINVAL)
+    /* EINVAL: a file system whose folders are never flushed separately. EBADF: a folder that
+       may be entered and not listed, of which nobody gets more than the place. */
+    if (berthi_sys_fsync(folder) == 0 || errno == EINVAL || errno == EBADF)
         return BERTH_OK;
     return berthi_fail_system(error, errno, path, "flushing the folder");
 }

@@ -35,6 +35,7 @@ berth_status berthi_folder_check(int folder, const char *path, berth_error *erro
 /* DISK_FULL when less than `bytes` are free for `path` on the file system. */
 berth_status berthi_folder_check_space(int folder, uint64_t bytes, const char *path,
                                        berth_error *error);
+/* Does nothing for a folder of berthi_sys_enter_folder() that may not be listed. */
 berth_status berthi_folder_flush(int folder, const char *path, berth_error *error);
 
 /* -------------------------------------------------------------------- target */

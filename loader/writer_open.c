@@ -16,11 +16,11 @@
 
 /* -------------------------------------------------------------------- folder */
 
-/* A new folder is as durable as the one it lies in says. */
+/* A new folder is as durable as the one it lies in says, where that may be read. */
 static berth_status
 flush_parent(berthi_writer *writer, berth_error *error)
 {
-    writer->parent = berthi_sys_open_folder(writer->folder, "..");
+    writer->parent = berthi_sys_enter_folder(writer->folder, "..");
     if (writer->parent < 0)
         return berthi_fail_system(error, errno, writer->path,
                                   "opening the folder above it");

@@ -223,6 +223,31 @@ test_not_writable(void)
     CHECK_EQ(is_root ? seteuid(0) : 0, 0);
 }
 
+/* One may make a folder there, and not see what else there is. */
+static void
+test_folder_that_cannot_be_listed(void)
+{
+    const char *const model = make(TWO);
+    const char *const folder = fixture_folder();
+    const char *const output = in(folder, "out");
+    converted c;
+
+    if (geteuid() != 0)
+        T_SKIP("cannot become another user"); /* and an owner may list it */
+    CHECK_EQ(chmod(in(folder, ".."), 0711), 0);
+    CHECK_EQ(chmod(model, 0755), 0);
+    CHECK_EQ(chmod(folder, 01733), 0);
+    CHECK_EQ(seteuid(65534), 0);
+    converted_begin(&c, output, BERTH_ENCODING_NF4);
+    c.options.dry_run = 1;
+    CHECK_EQ(converted_run(&c, model), BERTH_OK);
+    CHECK_NE(access(output, F_OK), 0);
+    c.options.dry_run = 0;
+    CHECK_EQ(converted_run(&c, model), BERTH_OK);
+    CHECK_EQ(access(in(output, "model.safetensors"), F_OK), 0);
+    CHECK_EQ(seteuid(0), 0);
+}
+
 /* Before the first shard is made, and before anything is replaced. */
 static void
 test_names_in_the_way(void)
@@ -499,6 +524,7 @@ main(int argc, char **argv)
     T_RUN(test_dry_parts);
     T_RUN(test_hub_cache);
     T_RUN(test_not_writable);
+    T_RUN(test_folder_that_cannot_be_listed);
     T_RUN(test_names_in_the_way);
     T_RUN(test_everything_is_counted);
     T_RUN(test_no_room_for_what_goes_along);

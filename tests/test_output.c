@@ -502,6 +502,25 @@ test_folders_that_cannot_be_flushed(void)
     world.flush_error = 0;
 }
 
+/* Who may put files there need not see what others have put there. */
+static void
+test_folder_that_cannot_be_listed(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/out", folder);
+
+    if (geteuid() != 0)
+        T_SKIP("cannot become another user"); /* and an owner may list it */
+    CHECK_EQ(chmod(fixture_format("%s/..", folder), 0711), 0);
+    CHECK_EQ(chmod(folder, 01733), 0);
+    CHECK_EQ(seteuid(65534), 0);
+    CHECK_EQ(write_text(context, path, "unseen", false, NULL), BERTH_OK);
+    CHECK_EQ(write_text(context, path, "replaced", true, NULL), BERTH_OK);
+    CHECK_EQ(seteuid(0), 0);
+    check_content(path, "replaced");
+    CHECK_EQ(count_entries(folder, NULL), 1);
+}
+
 static void
 test_our_own_mistakes(void)
 {
@@ -1122,6 +1141,7 @@ main(int argc, char **argv)
     T_RUN(test_poor_file_systems);
     T_RUN(test_flushed_before_it_appears);
     T_RUN(test_folders_that_cannot_be_flushed);
+    T_RUN(test_folder_that_cannot_be_listed);
     T_RUN(test_our_own_mistakes);
     T_RUN(test_refuses_existing);
     T_RUN(test_refuses_existing_at_the_last_moment);

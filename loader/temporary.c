@@ -15,6 +15,7 @@
 #define TEMPORARY_MARK ".berth-"
 #define TEMPORARY_END ".tmp"
 #define RANDOM_DIGITS 8u
+#define STEM_BYTES 200u /* of a name, in that of its temporary file */
 /* Each attempt fails only when someone else met the same random number. */
 #define MAX_ATTEMPTS 8
 
@@ -189,7 +190,26 @@ are_all(const char *bytes, size_t count, const char *set)
     return true;
 }
 
-/* `.<final>.berth-<digits>-<8 hex digits>.tmp`, read from its end: a name may hold
+/*
+ * What a temporary name is made of: as much of the end of a name as leaves room
+ * for the rest, and no folder.
+ */
+static const char *
+stem_of(const char *name)
+{
+    const char *const slash = strrchr(name, '/');
+    const char *stem = slash != NULL ? slash + 1 : name;
+    const size_t length = strlen(stem);
+
+    if (length <= STEM_BYTES)
+        return stem;
+    stem += length - STEM_BYTES;
+    while (((unsigned char)*stem & 0xc0u) == 0x80) /* not in the middle of a character */
+        stem++;
+    return stem;
+}
+
+/* `.<stem>.berth-<digits>-<8 hex digits>.tmp`, read from its end: a name may hold
    anything, the mark too. */
 bool
 berthi_temporary_is_name(const char *name, const char *final_name)
@@ -210,7 +230,7 @@ berthi_temporary_is_name(const char *name, const char *final_name)
     if (end < 2 + mark || memcmp(name + end - mark, TEMPORARY_MARK, mark) != 0)
         return false;
     return final_name == NULL
-           || berthi_text_is((berthi_text){ name + 1, end - mark - 1 }, final_name);
+           || berthi_text_is((berthi_text){ name + 1, end - mark - 1 }, stem_of(final_name));
 }
 
 /* ---------------------------------------------------------- what the dead left */
@@ -281,7 +301,7 @@ try_name(const berthi_target *target, char *name, size_t capacity, int *out_fd,
     if (berthi_sys_random(&random, sizeof random) != 0)
         return fail_system(target, "making a random name", error);
     snprintf(name, capacity, ".%s" TEMPORARY_MARK "%" PRIu32 "-%08" PRIx32 TEMPORARY_END,
-             target->name, berthi_sys_process_id(), random);
+             stem_of(target->name), berthi_sys_process_id(), random);
     *out_fd = berthi_sys_create(target->folder, name);
     if (*out_fd < 0 && errno != EEXIST)
         return fail_system(target, "creating a temporary file beside it", error);

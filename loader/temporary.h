@@ -5,10 +5,11 @@
  *
  *   check ──▶ create ──▶ write ... ──▶ [take over] ──▶ publish
  *
- * The name is `.<final>.berth-<pid>-<random>.tmp`, in the folder of the final
- * one. A live process holds a lock on its temporary file: one without a lock was
- * left by a process that is gone. Owns no descriptor beyond a call: output.h (one
- * file) and writer.h (a set) keep them.
+ * The name is `.<final>.berth-<pid>-<random>.tmp`, in the target's folder, with the last
+ * component of the final one, or the end of that where it is long. A live process
+ * holds a lock on its temporary file: one without a lock was left by a process that
+ * is gone. Owns no descriptor beyond a call: output.h (one file) and writer.h (a set)
+ * keep them.
  */
 #ifndef BERTH_LOADER_TEMPORARY_H
 #define BERTH_LOADER_TEMPORARY_H

@@ -11,8 +11,6 @@
 #include "loader/paths.h"
 #include "loader/writer_state.h"
 
-#define STEM_BYTES 200u /* of a name, in that of its temporary file */
-
 berthi_target
 berthi_writer_target(const berthi_writer *writer, const berthi_writer_file *file)
 {
@@ -145,24 +143,6 @@ berthi_writer_check_space(berthi_writer *writer, uint64_t bytes, berth_error *er
     return berthi_folder_check_space(writer->folder, bytes, writer->path, error);
 }
 
-/*
- * What a temporary name is made of: as much of the end of a name as leaves room
- * for the rest, and no folder. Temporary files lie in the output's own folder.
- */
-static const char *
-stem_of(const char *name)
-{
-    const char *const slash = strrchr(name, '/');
-    const char *stem = slash != NULL ? slash + 1 : name;
-    const size_t length = strlen(stem);
-
-    if (length > STEM_BYTES)
-        stem += length - STEM_BYTES;
-    while (((unsigned char)*stem & 0xc0u) == 0x80) /* not in the middle of a character */
-        stem++;
-    return stem;
-}
-
 /* The part that needs the lock: a name that is free, and a file of that name. */
 static berth_status
 begin_file(berthi_writer *writer, const char *name, uint64_t bytes,
@@ -180,7 +160,6 @@ begin_file(berthi_writer *writer, const char *name, uint64_t bytes,
     file->bytes = bytes;
     target = berthi_writer_target(writer, file);
     status = berthi_target_check_space(&target, bytes, error);
-    target.name = stem_of(name);
     if (status == BERTH_OK)
         status = berthi_temporary_create(&target, &writer->texts, &file->temporary,
                                          &file->fd, error);

@@ -290,6 +290,36 @@ test_temporary_name(void)
     berthi_output_discard(&output); /* twice is allowed */
 }
 
+/* A name may have as many bytes as the file system takes; the temporary one has more. */
+static void
+test_long_names(void)
+{
+    const char *const folder = fixture_folder();
+    char name[256 + 1];
+    char entry[256] = "";
+    const char *path;
+    berthi_output output;
+
+    memset(name, 'n', sizeof name);
+    name[255] = '\0';
+    memcpy(name + 255 - 201, "\xC3\xA4", 2); /* across the place where it is cut */
+    path = fixture_format("%s/%s", folder, name);
+    CHECK_EQ(write_text(context, path, "long", false, NULL), BERTH_OK);
+    check_content(path, "long");
+    T_REQUIRE(berthi_output_open(context, path, 1, true, &output, NULL) == BERTH_OK);
+    fixture_remove(path);
+    CHECK_EQ(count_entries(folder, entry), 1);
+    CHECK_EQ(strspn(entry + 1, "n"), 199);
+    CHECK(berthi_temporary_is_name(entry, name));
+    CHECK(!berthi_temporary_is_name(entry, "n"));
+    berthi_output_discard(&output);
+    name[255] = 'n';
+    name[256] = '\0';
+    CHECK_EQ(write_text(context, fixture_format("%s/%s", folder, name), "x", false, NULL),
+             BERTH_ENOENT);
+    CHECK_EQ(count_entries(folder, NULL), 0);
+}
+
 static void
 test_writes_in_any_order(void)
 {
@@ -1133,6 +1163,7 @@ main(int argc, char **argv)
     T_RUN(test_writes);
     T_RUN(test_nothing_to_write);
     T_RUN(test_temporary_name);
+    T_RUN(test_long_names);
     T_RUN(test_writes_in_any_order);
     T_RUN(test_short_writes);
     T_RUN(test_temporary_taken_away);

@@ -15,6 +15,7 @@
 #include "tools/interrupt.h"
 
 #define MAX_ATTEMPTS 100u
+#define STEM_BYTES 200u /* of a name, in that of its temporary file */
 
 /* ------------------------------------------------------------------------- begin */
 
@@ -27,7 +28,24 @@ forget_temporary(draft *d)
     d->temporary = NULL;
 }
 
-/* `.NAME.berth-PID.tmp` beside it, `-1`, `-2` behind the number later; NULL when memory is out. */
+/* The end of a name, not from within a character. */
+static const char *
+stem_of(const char *name)
+{
+    const size_t length = strlen(name);
+
+    if (length <= STEM_BYTES)
+        return name;
+    name += length - STEM_BYTES;
+    while (((unsigned char)*name & 0xC0) == 0x80)
+        name++;
+    return name;
+}
+
+/*
+ * `.NAME.berth-PID.tmp` beside it, `-1`, `-2` behind the number later, of a long NAME its end;
+ * NULL when memory is out.
+ */
 static char *
 temporary_name(const char *path, unsigned attempt)
 {
@@ -40,8 +58,8 @@ temporary_name(const char *path, unsigned attempt)
     if (attempt > 0)
         snprintf(behind, sizeof behind, "-%u", attempt);
     if (name != NULL)
-        snprintf(name, capacity, "%.*s.%s.berth-%ld%s.tmp", (int)folder, path, path + folder,
-                 (long)getpid(), behind);
+        snprintf(name, capacity, "%.*s.%s.berth-%ld%s.tmp", (int)folder, path,
+                 stem_of(path + folder), (long)getpid(), behind);
     return name;
 }
 

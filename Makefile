@@ -549,7 +549,9 @@ install: all
 	$(Q)install -m 755 $(B)/berth $(B)/berth-llama $(stage)$(BINDIR)/
 	$(Q)$(fill) loader/berth.pc.in >$(stage)$(LIBDIR)/pkgconfig/berth.pc
 	$(Q)for f in berth-config berth-config-version; do \
-	    $(fill) loader/$$f.cmake.in >$(stage)$(CMAKEDIR)/$$f.cmake; done
+	    $(fill) loader/$$f.cmake.in >$(stage)$(CMAKEDIR)/$$f.cmake || exit 1; done
+	$(Q)chmod 644 $(addprefix $(stage),$(LIBDIR)/pkgconfig/berth.pc \
+	    $(CMAKEDIR)/berth-config.cmake $(CMAKEDIR)/berth-config-version.cmake)
 	$(Q)for n in 1 3 5; do for page in $(B)/man/*.$$n; do \
 	    [ ! -e $$page ] || install -m 644 $$page $(stage)$(MANDIR)/man$$n/; done; done
 	$(Q)for file in $(COMPLETIONS); do [ ! -e $(B)/completions/$${file##*/} ] || \

@@ -96,6 +96,13 @@ names_no_scratch()
     ! grep -rl "$scratch" "$dest$prefix/lib/pkgconfig" "$dest$prefix/lib/cmake"
 }
 
+# Whoever installs may keep what he writes to himself.
+is_for_everybody()
+{
+    closed=$(find "$dest" \( -type d ! -perm -o=rx -o -type f ! -perm -o=r \)) &&
+        [ -z "$closed" ] || { echo "$closed" && return 1; }
+}
+
 is_empty()
 {
     make uninstall DESTDIR="$dest" PREFIX=$prefix && [ -z "$(find "$dest" ! -type d)" ] ||
@@ -122,7 +129,10 @@ refuses_blanks()
 
 check "a folder with blanks" takes_blanks
 check "a prefix with blanks" refuses_blanks
+umask 077
 check "make install" make install DESTDIR="$dest" PREFIX=$prefix || end
+check "everybody may read what is installed" is_for_everybody
+umask 022
 check "all files are there" has_all_files
 check "the installed files do not name the staging folder" names_no_scratch
 check "the version in berth.pc" [ "$(of_berth --modversion)" = "$VERSION" ]

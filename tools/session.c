@@ -131,6 +131,14 @@ progress_check(const cli_call *call, const progress_arguments *shown)
                            shown->fd);
 }
 
+static const char *
+advice_on_output(int system_error)
+{
+    return system_error == EFBIG   ? "raise the limit of a file's size, see `ulimit -f`"
+           : system_error == EBADF ? "it is closed: open it, on /dev/null if nobody reads it"
+                                   : "free space, or write elsewhere";
+}
+
 berth_status
 session_end(session *s, berth_status status)
 {
@@ -144,10 +152,7 @@ session_end(session *s, berth_status status)
     if (s->out.system_error == 0 || s->out.system_error == EPIPE || status != BERTH_OK)
         return status;
     return cli_failure(command, BERTH_EIO, "standard output: %s; %s",
-                       strerror(s->out.system_error),
-                       s->out.system_error == EFBIG
-                           ? "raise the limit of a file's size, see `ulimit -f`"
-                           : "free space, or write elsewhere");
+                       strerror(s->out.system_error), advice_on_output(s->out.system_error));
 }
 
 /* ---------------------------------------------------------------------- jobs */

@@ -14,9 +14,10 @@
 #include "quant/format.h"
 #include "quant/members.h"
 
-/* Sums of so many berths stay below 2^63. */
-#define BYTES_LIMIT (UINT64_C(1) << 38)
-/* And those of all parts of a tier below 2^64, but for the reserve: a share of any budget. */
+/*
+ * Of all berths together, of all caches, and of each other part of a tier: sums of them stay below
+ * 2^64, but for the reserve, a share of any budget.
+ */
 #define PART_LIMIT (UINT64_C(1) << 56)
 #define NO_OFFSET UINT64_MAX
 #define TEXT_BLOCK 65536u
@@ -28,6 +29,8 @@ typedef struct parser {
     berth_context *context;
     berthi_plan_names names;
     uint64_t berths;       /* read so far */
+    uint64_t bytes;        /* of these */
+    uint64_t caches;       /* of the layers read so far */
 } parser;
 
 /* ------------------------------------------------------------------------- words */
@@ -216,6 +219,16 @@ can_read_bytes(parser *p, const char *key, uint64_t *out)
     return berthi_members_can_read_below(&p->members, key, PART_LIMIT, out);
 }
 
+/* *sum: of all that have been read under this key. */
+static bool
+can_sum_bytes(parser *p, const char *key, uint64_t *out, uint64_t *sum)
+{
+    if (!can_read_bytes(p, key, out))
+        return false;
+    *sum += *out;
+    return *sum < PART_LIMIT || berthi_members_stop(&p->members, "the sum is too large");
+}
+
 /* Of devices whose layers have experts elsewhere. */
 static bool
 can_read_experts(parser *p, berth_plan_tier *tier)
@@ -351,7 +364,7 @@ can_read_place(parser *p, berthi_berth *berth)
         && (berth->offset >= PART_LIMIT
             || berth->offset % BERTHI_SLAB_ALIGNMENT != 0))
         return berthi_members_stop(m, "an offset is a multiple of 256 below 2^56");
-    if (!berthi_members_can_read_below(m, "bytes", BYTES_LIMIT, &berth->bytes))
+    if (!can_sum_bytes(p, "bytes", &berth->bytes, &p->bytes))
         return false;
     if (berth->bytes % BERTHI_SLAB_ALIGNMENT != 0)
         return berthi_members_stop(m, "a berth's bytes are a multiple of 256");
@@ -440,7 +453,7 @@ can_read_layer(parser *p, uint32_t number)
     m->arena = &p->arena;
     if (!can_read_tier(p, "home", &out->home)
         || !can_read_word(p, "cause", berthi_plan_cause_word, &out->cause)
-        || !can_read_bytes(p, "cache", &out->cache_bytes)
+        || !can_sum_bytes(p, "cache", &out->cache_bytes, &p->caches)
         || !berthi_members_can_read_number(m, "link_bytes", &out->link_bytes)
         || !berthi_members_can_read_number(m, "missing", &out->missing)
         || !berthi_members_can_read_text(m, "reason", &reason)

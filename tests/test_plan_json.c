@@ -349,7 +349,11 @@ static const struct refusal {
     { "\"offset\": 512", 0, "\"offset\": 72057594037927936", "multiple of 256" },
     { "\"offset\": 256", 0, "\"offset\": 18446744073709551615", "multiple of 256" },
     { "\"bytes\": 256", 0, "\"bytes\": 255", "multiple of 256" },
-    { "\"bytes\": 256", 0, "\"bytes\": 274877906944", "too large" },
+    { "\"bytes\": 256", 0, "\"bytes\": 72057594037927936", "the number is too large" },
+    { "\"tier\": \"cpu\", \"bytes\": 1024", 0,
+      "\"tier\": \"cpu\", \"bytes\": 72057594037927680", "the sum is too large" },
+    { "\"cache\": 256, \"link_bytes\"", 1, "\"cache\": 72057594037927680, \"link_bytes\"",
+      "the sum is too large" },
     { "\"tier\": \"cpu\", \"bytes\": 1024", 0,
       "\"tier\": \"cpu\", \"offset\": 512, \"bytes\": 1024", "two berths overlap" },
     { "\"number\": 3", 0, "\"number\": 4294967296", "too large" },
@@ -441,6 +445,20 @@ test_turned(void)
 
     print_again(text, &out);
     CHECK_CONTAINS(out.bytes, TURNED("72057594037927935") ", \"staging\": 0");
+    free(text);
+}
+
+/* The largest stack of experts that anybody has is no limit; that of all berths is. */
+static void
+test_large_berths(void)
+{
+    static printed out;
+    char *const text =
+        changed("\"tier\": \"cpu\", \"bytes\": 1024", 0,
+                "\"tier\": \"cpu\", \"bytes\": 72057594037926400");
+
+    print_again(text, &out);
+    CHECK_CONTAINS(out.bytes, "\"bytes\": 72057594037926400");
     free(text);
 }
 
@@ -970,6 +988,7 @@ main(int argc, char **argv)
     T_RUN(test_later_version);
     T_RUN(test_routings);
     T_RUN(test_turned);
+    T_RUN(test_large_berths);
     T_RUN(test_operations);
     T_RUN(test_public);
     T_RUN(test_cut);

@@ -159,6 +159,7 @@ compare(const void *left, const void *right)
     by = by != 0 ? by : order(a->shape[0], b->shape[0]);
     by = by != 0 ? by : order(a->shape[1], b->shape[1]);
     by = by != 0 ? by : order(a->stack, b->stack);
+    by = by != 0 ? by : order(a->is_derived, b->is_derived);
     return by != 0 ? by : order(a->stored, b->stored);
 }
 
@@ -212,5 +213,6 @@ berthi_weight_can_describe(berthi_weight_source *source, const berthi_model_tens
     if (out->module == NULL)
         return false;
     fill_shape(tensor, decision, out);
+    out->is_derived = out->role == BERTHI_WEIGHT_OTHER && parameter->is_linear_kind;
     return true;
 }

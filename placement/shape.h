@@ -148,6 +148,7 @@ typedef struct berthi_weight {
     uint64_t count;     /* how many; of a kind: over all its layers                 */
     uint64_t stack;     /* matrices that one tensor holds; 0: one                     */
     uint64_t stored;    /* bytes of one tensor in its file, where that is quantized   */
+    bool is_derived;    /* OTHER of a class made from a linear layer: adapted like one  */
 } berthi_weight;
 
 /* A layer of a kind has at most 30 different weights, the model 8 more. */

@@ -22,11 +22,17 @@ has_name(const char **targets, berthi_text *name)
     return true;
 }
 
+/* To adapters all are linear layers that can be called so, to quantizers not. */
+static bool
+is_layer(const berthi_weight *weight)
+{
+    return weight->role == BERTHI_WEIGHT_LINEAR || weight->is_derived;
+}
+
 static bool
 is_linear(const berthi_weight *weight)
 {
-    return weight->rank == 2 && (weight->role == BERTHI_WEIGHT_LINEAR
-                                 || weight->role == BERTHI_WEIGHT_EXPERT);
+    return weight->rank == 2 && (is_layer(weight) || weight->role == BERTHI_WEIGHT_EXPERT);
 }
 
 static bool
@@ -37,7 +43,7 @@ is_adapted(const berthi_weight *weight, const char *targets)
     if (!is_linear(weight))
         return false;
     if (strcmp(targets, BERTHI_ALL_LINEAR) == 0)
-        return weight->role == BERTHI_WEIGHT_LINEAR;
+        return is_layer(weight);
     while (has_name(&targets, &name))
         if (berthi_text_is(name, weight->module))
             return true;

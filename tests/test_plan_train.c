@@ -948,6 +948,61 @@ test_sides_of_adapters(void)
     check_adapters(loaded_quantized(gpt2, &convert), "c_attn", 64, 192);
 }
 
+/* Whose linear layers are of a class made from one: no quantizer of this era takes them. */
+static const char *
+falcon(void)
+{
+    static const struct {
+        const char *name;
+        uint64_t shape[2];
+    } weights[] = {
+        { "word_embeddings.weight", { 512, 128 } },
+        { "h.0.self_attention.query_key_value.weight", { 160, 128 } },
+        { "h.0.self_attention.dense.weight", { 128, 128 } },
+        { "h.0.mlp.dense_h_to_4h.weight", { 512, 128 } },
+        { "h.0.mlp.dense_4h_to_h.weight", { 128, 512 } },
+        { "h.0.input_layernorm.weight", { 128 } },
+        { "h.0.input_layernorm.bias", { 128 } },
+        { "ln_f.weight", { 128 } },
+        { "ln_f.bias", { 128 } },
+    };
+    const char *const folder = fixture_folder();
+    fixture_builder *const builder = fixture_begin();
+
+    for (size_t i = 0; i < sizeof weights / sizeof *weights; i++)
+        fixture_add_sparse(builder, fixture_format("transformer.%s", weights[i].name), "BF16",
+                           weights[i].shape[1] > 0 ? 2 : 1, weights[i].shape);
+    fixture_finish(builder, fixture_format("%s/model.safetensors", folder));
+    fixture_text(fixture_format("%s/config.json", folder),
+                 "{\"architectures\": [\"FalconForCausalLM\"], \"model_type\": \"falcon\", "
+                 "\"torch_dtype\": \"bfloat16\", \"vocab_size\": 512, \"hidden_size\": 128, "
+                 "\"num_hidden_layers\": 1, \"num_attention_heads\": 8, "
+                 "\"multi_query\": true, \"parallel_attn\": true, \"bias\": false}");
+    return folder;
+}
+
+/* Adapters are for these as well: as many as the estimate has. */
+static void
+test_adapters_of_derived_layers(void)
+{
+    berth_train_options train =
+        planned_train(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "adamw_32bit");
+    berth_plan_options options = planned_train_options(&train, "0=64MiB,cpu=1GiB");
+    const char *const folder = falcon();
+    berth_plan_training training;
+    planned p;
+
+    check_adapters(folder, "dense_h_to_4h", 128, 512);
+    train.lora_targets = NULL;
+    planned_begin(&p, folder, &options);
+    CHECK_EQ(p.status, BERTH_OK);
+    CHECK_EQ(berth_plan_get_training(p.plan, &training), BERTH_OK);
+    CHECK_EQ(training.parameter_count, 8);
+    CHECK_EQ(training.elements, 8 * (160 + 128 + 128 + 128 + 512 + 128 + 128 + 512));
+    planned_end(&p);
+    check_agreement(folder, "0=64MiB,cpu=1GiB", "sim:64MiB", 1, &train);
+}
+
 /* Its struct_size stays: a caller may go on with it. */
 static void
 check_no_group(const planned *p, int32_t place)
@@ -1058,6 +1113,7 @@ main(int argc, char **argv)
     T_RUN(test_refusals);
     T_RUN(test_what_cannot_be_trained);
     T_RUN(test_sides_of_adapters);
+    T_RUN(test_adapters_of_derived_layers);
     T_RUN(test_qlora);
     T_RUN(test_same);
     T_MAIN_END;

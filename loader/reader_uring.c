@@ -240,25 +240,26 @@ typedef void note_function(void *place);
 note_function __tsan_acquire __attribute__((weak));
 note_function __tsan_release __attribute__((weak));
 
+static void
+note_pages(void *from, size_t bytes, note_function *note)
+{
+    for (size_t at = 0; at < bytes; at += berthi_sys_page_bytes())
+        note((uint8_t *)from + at);
+}
+
 /*
  * The library maps rings by calls of its own, which the thread sanitizer does not see: a ring where
- * another one was is that one to it, which another thread has used.
+ * another one was is that one to it, which another thread has used. How many entries there are
+ * stands in a ring itself.
  */
 static void
 note_ring(const struct io_uring *ring, note_function *note)
 {
-    const struct {
-        uint8_t *from;
-        size_t bytes;
-    } parts[] = {
-        { ring->sq.ring_ptr, ring->sq.ring_sz },
-        { ring->cq.ring_ptr, ring->cq.ring_sz },
-        { (uint8_t *)ring->sq.sqes, *ring->sq.kring_entries * sizeof(struct io_uring_sqe) },
-    };
-
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0] && note != NULL; i++)
-        for (size_t at = 0; at < parts[i].bytes; at += berthi_sys_page_bytes())
-            note(parts[i].from + at);
+    if (note == NULL)
+        return;
+    note_pages(ring->sq.ring_ptr, ring->sq.ring_sz, note);
+    note_pages(ring->cq.ring_ptr, ring->cq.ring_sz, note);
+    note_pages(ring->sq.sqes, *ring->sq.kring_entries * sizeof(struct io_uring_sqe), note);
 }
 
 static void

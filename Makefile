@@ -531,8 +531,9 @@ stage = $(subst $(empty) ,\ ,$(DESTDIR))
 # The rest of a path has none: no user of berth.pc could have it.
 refuse_blanks = $(foreach name,PREFIX BINDIR LIBDIR INCLUDEDIR DATADIR MANDIR,\
     $(if $(word 2,$($(name))),$(error $(name) has a blank in it: "$($(name))")))
-# The package files are filled in for the place they are installed to.
-fill = sed -e 's|@PREFIX@|$(PREFIX)|g; s|@LIBDIR@|$(LIBDIR)|g; s|@INCLUDEDIR@|$(INCLUDEDIR)|g' \
+# The package files are filled in for the place they are installed to, wherever they are read.
+fill = sed -e 's|@PREFIX@|$(abspath $(PREFIX))|g; s|@LIBDIR@|$(abspath $(LIBDIR))|g' \
+    -e 's|@INCLUDEDIR@|$(abspath $(INCLUDEDIR))|g' \
     -e 's|@VERSION@|$(VERSION)|g; s|@SONAME@|$(SONAME)|g' \
     -e 's|@PRIVATE_LIBS@|$(strip $(PRIVATE_LIBS))|g' \
     -e "s|@INCLUDE_FROM_LIB@|$$(realpath -ms --relative-to='$(LIBDIR)' '$(INCLUDEDIR)')|g"

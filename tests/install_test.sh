@@ -127,7 +127,17 @@ refuses_blanks()
         [ ! -e "$scratch/kept and more" ]
 }
 
+# berth.pc is read from anywhere.
+takes_relative()
+{
+    relative=$(realpath -m --relative-to=. "$scratch/relative") &&
+        make install PREFIX="$relative" &&
+        grep -qx "libdir=$(realpath "$scratch")/relative/lib" "$relative/lib/pkgconfig/berth.pc" &&
+        make uninstall PREFIX="$relative" && [ -z "$(find "$relative" ! -type d)" ]
+}
+
 check "a folder with blanks" takes_blanks
+check "a relative prefix" takes_relative
 check "a prefix with blanks" refuses_blanks
 umask 077
 check "make install" make install DESTDIR="$dest" PREFIX=$prefix || end

@@ -87,6 +87,7 @@ check_dry(const char *model, const char *output, bool overwrite)
     c.options.overwrite = overwrite;
     CHECK_EQ(converted_run(&c, model), BERTH_OK);
     CHECK_GT(c.report.free_bytes, c.report.output_bytes);
+    CHECK_LT(c.report.free_bytes, UINT64_MAX); /* this file system says it */
     CHECK_EQ(exists(output), was_there);
 }
 
@@ -110,6 +111,9 @@ test_impossible_folders(void)
     check_dry(model, folder, true);
     check_dry(model, fixture_folder(), false); /* an empty one */
     check_dry(model, in(folder, "new"), false);
+    check_dry(model, in(folder, "new//"), false); /* in the same folder */
+    check_both(model, in(nowhere, "//"), false, BERTH_REASON_NOT_FOUND, in(nowhere, "//"),
+               "making the folder");
     fixture_text(in(folder, ".berth-journal.json"), "{}");
     check_both(model, folder, false, BERTH_REASON_EXISTS, folder,
                "holds an interrupted run");

@@ -180,6 +180,52 @@ decoded_rewritten(const char *from, const char *to)
     return folder;
 }
 
+/* All tensors of a model; those of 16 bits with `wide` in their name (NULL: none) as F32. */
+static void
+copy_tensors(fixture_builder *builder, const char *model, const char *wide)
+{
+    berth_checkpoint_summary summary;
+    berth_context *context;
+    berth_checkpoint *checkpoint = NULL;
+
+    CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
+    CHECK_EQ(berth_checkpoint_open(context, fixture_format(DECODED_DATA "%s", model), NULL,
+                                   &checkpoint, NULL),
+             BERTH_OK);
+    berth_checkpoint_get(checkpoint, &summary);
+    for (uint64_t i = 0; i < summary.tensor_count; i++) {
+        berth_tensor t;
+        char *values;
+
+        CHECK_EQ(berth_checkpoint_tensor(checkpoint, i, &t), BERTH_OK);
+        values = malloc(3 * t.bytes);
+        CHECK_EQ(berth_checkpoint_read(checkpoint, i, 0, UINT64_MAX, values, t.bytes, NULL),
+                 BERTH_OK);
+        if (wide != NULL && strstr(t.name, wide) != NULL) {
+            llama_math_widen(t.dtype, values, t.elements, (float *)(void *)(values + t.bytes));
+            fixture_add(builder, t.name, "F32", t.rank, t.shape, values + t.bytes);
+        } else {
+            fixture_add(builder, t.name, berth_dtype_name(t.dtype), t.rank, t.shape, values);
+        }
+        free(values);
+    }
+    berth_checkpoint_close(checkpoint);
+    berth_context_destroy(context);
+}
+
+const char *
+decoded_widened(const char *model, const char *wide)
+{
+    const char *const folder = fixture_folder();
+    fixture_builder *const builder = fixture_begin();
+
+    copy_tensors(builder, model, wide);
+    fixture_finish(builder, fixture_format("%s/model.safetensors", folder));
+    fixture_copy(fixture_format(DECODED_DATA "%s/config.json", model),
+                 fixture_format("%s/config.json", folder));
+    return folder;
+}
+
 const char *
 decoded_biased(void)
 {
@@ -189,25 +235,8 @@ decoded_biased(void)
     char *const type = strstr(text, "\"model_type\": \"llama\"");
     fixture_builder *const builder = fixture_begin();
     uint16_t bias[64];
-    berth_checkpoint_summary summary;
-    berth_context *context;
-    berth_checkpoint *checkpoint = NULL;
 
-    CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
-    CHECK_EQ(berth_checkpoint_open(context, DECODED_DATA "llama", NULL, &checkpoint, NULL),
-             BERTH_OK);
-    berth_checkpoint_get(checkpoint, &summary);
-    for (uint64_t i = 0; i < summary.tensor_count; i++) {
-        berth_tensor t;
-        char *values;
-
-        CHECK_EQ(berth_checkpoint_tensor(checkpoint, i, &t), BERTH_OK);
-        values = malloc(t.bytes);
-        CHECK_EQ(berth_checkpoint_read(checkpoint, i, 0, UINT64_MAX, values, t.bytes, NULL),
-                 BERTH_OK);
-        fixture_add(builder, t.name, berth_dtype_name(t.dtype), t.rank, t.shape, values);
-        free(values);
-    }
+    copy_tensors(builder, "llama", NULL);
     for (size_t i = 0; i < sizeof bias / sizeof bias[0]; i++)
         bias[i] = 0x3E80;
     for (unsigned i = 0; i < 6; i++)
@@ -215,8 +244,6 @@ decoded_biased(void)
                     fixture_format("model.layers.%u.self_attn.%s.bias", i / 3, modules[i % 3]),
                     "BF16", 1, &(uint64_t){ i % 3 == 0 ? 64 : 32 }, bias);
     fixture_finish(builder, fixture_format("%s/model.safetensors", folder));
-    berth_checkpoint_close(checkpoint);
-    berth_context_destroy(context);
     if (CHECK(type != NULL))
         memcpy(type, "\"model_type\": \"qwen2\"", strlen("\"model_type\": \"qwen2\""));
     fixture_text(fixture_format("%s/config.json", folder), text);

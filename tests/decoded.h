@@ -51,6 +51,8 @@ typedef struct decoded_distance {
 
 /* A folder of the llama's weights under a config.json in which `from` has become `to`. */
 const char *decoded_rewritten(const char *from, const char *to);
+/* A model's folder in which tensors of 16 bits with `wide` in their name are stored as F32. */
+const char *decoded_widened(const char *model, const char *wide);
 /* As Qwen2 has them, with biases: queries, keys and values are a quarter higher. */
 const char *decoded_biased(void);
 /* One tensor of a recorded file; free() it. */

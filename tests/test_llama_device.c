@@ -148,6 +148,21 @@ test_biases(void)
     check_close(&host, &device, 5e-2);
 }
 
+/* Norms of heads have each a dtype of their own; the same numbers give the same bits. */
+static void
+test_norms_of_two_dtypes(void)
+{
+    static const char *const wide[] = { "k_norm", "q_norm" };
+    const decoded_setup stored = setup_of("qwen3", BERTH_ENCODING_NATIVE, 0);
+
+    for (size_t i = 0; i < 2; i++) {
+        decoded_setup other = stored;
+
+        other.folder = decoded_widened("qwen3", wide[i]);
+        decoded_check_same(&stored, &other, NULL);
+    }
+}
+
 /* The llama with a threshold of its own: what it says of how inputs are multiplied by int8. */
 static const char *
 with_threshold(const char *threshold)
@@ -548,6 +563,7 @@ main(int argc, char **argv)
     T_RUN(test_int8);
     T_RUN(test_dtypes);
     T_RUN(test_biases);
+    T_RUN(test_norms_of_two_dtypes);
     T_RUN(test_outliers);
     T_RUN(test_window);
     T_RUN(test_resident_on_a_device);

@@ -112,6 +112,7 @@ divide_place(llama_place *p, llama_divider *d)
     p->gate = llama_divide(d, inner, width);
     p->up = llama_divide(d, inner, width);
     p->bias = llama_divide(d, p->biases * p->bias_rows, sizeof(float));
+    p->norms = llama_divide(d, 2 * (uint64_t)c->head_dim, sizeof(float));
     p->angles = llama_divide(d, (uint64_t)o->capacity * c->head_dim, sizeof(float));
     p->caches = llama_divide(d, 2 * (uint64_t)p->layer_count, llama_place_cache_bytes(p));
     p->tokens = llama_divide(d, batch, sizeof(uint32_t));

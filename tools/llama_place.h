@@ -46,6 +46,7 @@ typedef struct llama_place {
     void *gate;           /* tokens, or tokens with each of their experts, x inner */
     void *up;
     void *bias;           /* `biases` of them */
+    float *norms;         /* of queries' heads and of keys', where these have two dtypes */
     float *angles;        /* of all positions */
     char *caches;         /* keys, then values, of each layer */
     uint32_t *tokens;     /* batch, where rows of the embedding are taken, or the next one */

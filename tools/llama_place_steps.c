@@ -10,28 +10,39 @@ typedef struct output {
     void *to;
 } output;
 
-/* The bias, if there is one, as a product takes it: at a place of its own. */
+/* A vector in another dtype, at a place of its own. */
+static berth_status
+take_vector(const llama_place *p, const void *vector, int32_t vector_dtype, uint64_t columns,
+            int32_t dtype, void *to, berth_error *error)
+{
+    const berth_take step = {
+        .table = vector,
+        .table_dtype = vector_dtype,
+        .dtype = dtype,
+        .numbers = p->zero,
+        .rows = 1,
+        .columns = columns,
+        .count = 1,
+        .outputs = to,
+    };
+
+    return berth_device_take(p->devices, p->number, &step, p->stream, error);
+}
+
+/* The bias, if there is one, as a product takes it. */
 static berth_status
 take_bias(const llama_place *p, const llama_tensor *t, int32_t dtype, uint32_t number,
           const void **out, berth_error *error)
 {
+    const llama_matrix *const m = &t->matrix;
     void *const to = (float *)p->bias + number * p->bias_rows;
-    const berth_take step = {
-        .table = t->matrix.bias,
-        .table_dtype = t->matrix.bias_dtype,
-        .dtype = t->matrix.encoding == BERTH_ENCODING_INT8 ? BERTH_F16 : dtype,
-        .numbers = p->zero,
-        .rows = 1,
-        .columns = t->matrix.rows,
-        .count = 1,
-        .outputs = to,
-    };
 
     *out = NULL;
     if (t->bias == BERTH_NO_TENSOR)
         return BERTH_OK;
     *out = to;
-    return berth_device_take(p->devices, p->number, &step, p->stream, error);
+    return take_vector(p, m->bias, m->bias_dtype, m->rows,
+                       m->encoding == BERTH_ENCODING_INT8 ? BERTH_F16 : dtype, to, error);
 }
 
 /* `count` inputs by each of the tensors. */
@@ -206,23 +217,43 @@ cache_of(const llama_place *p, uint32_t layer, uint32_t which)
            + (2 * (uint64_t)p->layer_of[layer] + which) * llama_place_cache_bytes(p);
 }
 
+/* The step has one dtype for both norms of heads: where they have two it gets them as f32. */
+static berth_status
+take_norms(const llama_place *p, const llama_tensor *t, berth_rotate *step, berth_error *error)
+{
+    const llama_matrix *const query = &t[LLAMA_QUERY_NORM].matrix;
+    const llama_matrix *const key = &t[LLAMA_KEY_NORM].matrix;
+    berth_status status;
+
+    step->query_norm = vector_of(&t[LLAMA_QUERY_NORM]);
+    step->key_norm = vector_of(&t[LLAMA_KEY_NORM]);
+    step->norm_dtype = query->dtype;
+    if (step->query_norm == NULL || step->key_norm == NULL || query->dtype == key->dtype)
+        return BERTH_OK;
+    step->norm_dtype = BERTH_F32;
+    status = take_vector(p, query->codes, query->dtype, step->width, BERTH_F32, p->norms, error);
+    if (status == BERTH_OK)
+        status = take_vector(p, key->codes, key->dtype, step->width, BERTH_F32,
+                             p->norms + step->width, error);
+    step->query_norm = p->norms;
+    step->key_norm = p->norms + step->width;
+    return status;
+}
+
 static berth_status
 rotate(const llama_place *p, const llama_tensor *t, uint32_t layer, berth_error *error)
 {
     const llama_run_options *const o = p->engine->options;
     const llama_config *const c = o->config;
     const llama_pass *const pass = p->engine->pass;
-    const berth_rotate step = {
+    berth_rotate step = {
         .queries = p->queries,
         .keys = p->keys,
         .values = p->values,
-        .query_norm = vector_of(&t[LLAMA_QUERY_NORM]),
-        .key_norm = vector_of(&t[LLAMA_KEY_NORM]),
         .angles = p->angles + (uint64_t)pass->position * c->head_dim,
         .key_cache = cache_of(p, layer, 0),
         .value_cache = cache_of(p, layer, 1),
         .dtype = p->dtype,
-        .norm_dtype = t[LLAMA_QUERY_NORM].matrix.dtype,
         .cache_dtype = o->cache_dtype,
         .epsilon = c->norm_epsilon,
         .count = pass->count,
@@ -232,8 +263,11 @@ rotate(const llama_place *p, const llama_tensor *t, uint32_t layer, berth_error 
         .position = pass->position,
         .capacity = o->capacity,
     };
+    const berth_status status = take_norms(p, t, &step, error);
 
-    return berth_device_rotate(p->devices, p->number, &step, p->stream, error);
+    return status == BERTH_OK
+               ? berth_device_rotate(p->devices, p->number, &step, p->stream, error)
+               : status;
 }
 
 static berth_status

@@ -119,8 +119,8 @@ test_slow_pass(void)
 
     options.pins = pins;
     options.pin_count = 1;
-    loaded_begin(&l, loaded_llama(3, "BF16", 1), &options,
-                 "sim:64MiB,clock=real,h2d=2500kB/s");
+    loaded_begin(&l, loaded_llama(5, "BF16", 1), &options,
+                 "sim:64MiB,clock=real,h2d=4MB/s");
     loaded_load(&l);
     T_REQUIRE(l.status == BERTH_OK);
     if (!CHECK_EQ(pass_run(l.model, l.p.plan, l.devices, &slow, &facts, &error), BERTH_OK))

@@ -118,6 +118,9 @@ berth_status berthi_classify_run(berth_context *context,
 /* All-zero is allowed. */
 void berthi_classify_fini(berthi_classify_result *result);
 
+/* True for a quant_method that berth names and does not decode. */
+bool berthi_classify_is_foreign(const char *method);
+
 /* A record by its number, below `count`. */
 const berthi_quantized *berthi_classify_record(const berthi_classify_result *result,
                                                uint32_t record);

@@ -141,8 +141,6 @@ void berthi_classify_lone_scales(berthi_walk *walk, const berthi_member *scales,
 
 /* classify_foreign.c: methods that are named and not decoded. */
 
-/* True for a quant_method that berth names and does not decode. */
-bool berthi_classify_is_foreign(const char *method);
 bool berthi_classify_gptq(berthi_walk *walk, const berthi_member *weight);
 bool berthi_classify_quanto(berthi_walk *walk, const berthi_member *weight,
                             berthi_text owner);

@@ -272,6 +272,28 @@ test_foreign_methods(void)
     }
 }
 
+/* Methods whose weights no name or shape tells: what is left of others is a plain model. */
+static void
+test_unknown_methods(void)
+{
+    const char *const model = make("I64 64 model.layers.0.a.dense_weights\n" TWO);
+    converted c;
+
+    fixture_text(fixture_format("%s/config.json", model),
+                 "{\"quantization_config\": {\"quant_method\": \"spqr\"}}");
+    for (int type = BERTH_ENCODING_NATIVE; type <= BERTH_ENCODING_INT8; type++) {
+        converted_begin(&c, out(), type);
+        check_failure(&c, model, BERTH_EUNSUPPORTED, BERTH_REASON_QUANT_METHOD,
+                      "model.layers.0.a.dense_weights", "quantized by \"spqr\"");
+    }
+    fixture_file(fixture_format("%s/model.safetensors", model),
+                 "I64 1x64 model.embeddings.position_ids\nI64 - model.n.num_batches_tracked\n"
+                 "BOOL 4 model.mask\n" TWO);
+    converted_begin(&c, out(), BERTH_ENCODING_NF4);
+    CHECK_EQ(converted_run(&c, model), BERTH_OK);
+    CHECK_EQ(c.report.quantized, 2);
+}
+
 /* What its weights are decoded with lies elsewhere: their codes are no numbers. */
 static void
 check_in_pieces(const char *path)
@@ -545,6 +567,7 @@ main(int argc, char **argv)
     T_RUN(test_dry_run_writes_nothing);
     T_RUN(test_foreign_methods);
     T_RUN(test_adapters);
+    T_RUN(test_unknown_methods);
     T_RUN(test_shard_in_pieces);
     T_RUN(test_nonfinite_values);
     T_RUN(test_values_too_large_for_int8);

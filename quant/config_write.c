@@ -179,6 +179,8 @@ is_dropped(const char *key, const berthi_json_value *value)
 
     if (strcmp(key, QUANTIZATION) == 0 || strcmp(key, "transformers_weights") == 0)
         return true;
+    if (strcmp(key, "compression_config") == 0)
+        return berthi_json_get(value, "quant_method") != NULL;
     return strcmp(key, "expert_dtype") == 0 && berthi_json_can_read_string(value, &text)
            && strcmp(text, "fp4") == 0;
 }

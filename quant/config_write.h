@@ -7,8 +7,9 @@
  * in the document itself and in the configs inside it, which multimodal models
  * have: objects called "..._config" or with a "model_type". These get a dtype
  * where they have none, as the document does. A quantization_config is written
- * for the whole model only; `"expert_dtype": "fp4"` goes, too, and
- * "transformers_weights", which names a file that the new model has not.
+ * for the whole model only; `"expert_dtype": "fp4"` goes, too, "transformers_weights",
+ * which names a file that the new model has not, and a "compression_config" that has a
+ * "quant_method": compressed-tensors once called it so.
  *
  * The text is Python's json.dumps(indent=2, sort_keys=True) and a line feed.
  * Numbers keep the text they had.

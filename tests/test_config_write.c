@@ -359,6 +359,10 @@ test_other_methods_go(void)
     check(source, NULL, NULL, "{\n  \"a\": 1,\n  \"z\": 2\n}\n");
     check("{\"quantization_config\": null}", NULL, NULL, "{}\n");
     check("{\"quantization_config\": 5}", &nf4, NULL, "{\n" NF4 "\n}\n");
+    /* An earlier name of it, which some loaders still look for. */
+    check("{\"compression_config\": {\"quant_method\": \"compressed-tensors\"}, \"z\": 2}", NULL,
+          NULL, "{\n  \"z\": 2\n}\n");
+    check("{\"compression_config\": 1}", NULL, NULL, "{\n  \"compression_config\": 1\n}\n");
     /* The file with the weights has the usual name from then on. */
     check("{\"a\": 1, \"transformers_weights\": \"w.safetensors\"}", NULL, NULL,
           "{\n  \"a\": 1\n}\n");

@@ -54,6 +54,13 @@ count_devices(const berthi_cuda_calls *calls, uint32_t *out, berth_error *error)
 
 /* ------------------------------------------------------------------------------- one GPU */
 
+/* Those of Tegra (Xavier, Orin, Thor) run no machine code of others, and others none of theirs. */
+static bool
+stands_alone(int32_t architecture)
+{
+    return architecture == 72 || architecture == 87 || architecture == 101;
+}
+
 /*
  * Machine code runs on later devices of the same generation, the latest that can; 0: there
  * is none.
@@ -63,9 +70,14 @@ find_machine_code(const berthi_cuda_calls *calls, int32_t its)
 {
     int32_t found = 0;
 
-    for (uint32_t i = 0; i < calls->architecture_count; i++)
-        if (calls->architectures[i] / 10 == its / 10 && calls->architectures[i] <= its)
-            found = calls->architectures[i];
+    for (uint32_t i = 0; i < calls->architecture_count; i++) {
+        const int32_t code = calls->architectures[i];
+
+        if (code == its
+            || (code / 10 == its / 10 && code < its && !stands_alone(code)
+                && !stands_alone(its)))
+            found = code;
+    }
     return found;
 }
 

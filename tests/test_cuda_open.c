@@ -301,6 +301,9 @@ test_architectures(void)
     CHECK_EQ(l.count, 1);
     CHECK_STR(l.text, "cuda:0: no kernels for sm_80 are built in: it holds weights, and "
                       "computes nothing; make CUDA=1 ARCH=80 builds them");
+    /* Orin, which runs no code of the others of its generation. */
+    CHECK(!has_kernels(87, "make CUDA=1 ARCH=87 builds them", &l));
+    CHECK_EQ(l.count, 1);
     CHECK(!has_kernels(70, "make CUDA=1 ARCH=70 builds them", &l));
     CHECK_EQ(l.count, 1);
     CHECK(!has_kernels(61, "there are none for GPUs before sm_70", &l));

@@ -15,7 +15,7 @@
 /* As many as a processor holds at all; most hold 2048. */
 #if __CUDA_ARCH__ == 750
 #define SIMT_RESIDENT_MOST 1024
-#elif __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200
+#elif __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1100
 #define SIMT_RESIDENT_MOST 1536
 #else
 #define SIMT_RESIDENT_MOST 2048

@@ -1,11 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What a build asks of a CUDA toolkit, with a stand-in for one: nothing is compiled.
-# Run by `make check` (CC and the other settings come from there).
+# Run by `make check` (CC, if it is for this machine, and the other settings come from there).
 set -u
 export LC_ALL=C
 # A make of our own: not a part of the one that runs the tests.
 unset MAKEFLAGS MAKELEVEL MFLAGS ARCH
+# Builds for another machine have no CUDA.
+case $(${CC:-cc} -dumpmachine) in
+"$(uname -m)"-*) ;;
+*) unset CC ;;
+esac
 # shellcheck source=tests/t.sh
 . tests/t.sh
 toolkit=$scratch/toolkit

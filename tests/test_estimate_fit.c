@@ -211,10 +211,12 @@ test_packing(void)
                            .is_known = true, .dtype = BERTH_BF16, .layers = 4,
                            .kind_count = 1 };
     const berthi_weight weights[] = {
-        { "embed", BERTHI_WEIGHT_EMBEDDING, BERTH_U8, BERTHI_NO_LAYER, 1, { 10, 0 }, 1, 0,
-          0 },
-        { "x", BERTHI_WEIGHT_OTHER, BERTH_U8, 0, 1, { 7, 0 }, 4, 0, 0 },
-        { "head", BERTHI_WEIGHT_HEAD, BERTH_U8, BERTHI_NO_LAYER, 1, { 10, 0 }, 1, 0, 0 },
+        { .module = "embed", .role = BERTHI_WEIGHT_EMBEDDING, .dtype = BERTH_U8,
+          .layer = BERTHI_NO_LAYER, .rank = 1, .shape = { 10 }, .count = 1 },
+        { .module = "x", .role = BERTHI_WEIGHT_OTHER, .dtype = BERTH_U8, .rank = 1,
+          .shape = { 7 }, .count = 4 },
+        { .module = "head", .role = BERTHI_WEIGHT_HEAD, .dtype = BERTH_U8,
+          .layer = BERTHI_NO_LAYER, .rank = 1, .shape = { 10 }, .count = 1 },
     };
     const berthi_estimate_model model = { &shape, weights, 3, true, false };
     static const struct {

@@ -38,6 +38,12 @@
 typedef struct berthi_leases berthi_leases;
 
 /*
+ * What a slot has to hold for the layer: all that lies elsewhere, but experts, and rows of an
+ * embedding, which are what lies there from *out_rows of a slab on (UINT64_MAX: none does).
+ */
+uint64_t berthi_lease_unit_bytes(const berth_plan *plan, uint32_t layer, uint64_t *out_rows);
+
+/*
  * For the units of a model that has been filled; begins to fill slots at once.
  * *out is NULL where nothing is streamed and no layer has experts. Fails with NO_MEMORY,
  * or as the device does: *out is not NULL then where copies into slots hang, and has to be

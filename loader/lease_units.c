@@ -65,6 +65,19 @@ is_part(const berthi_berth *berth, uint64_t rows)
     return is_away(berth) && berth->offset < rows && berth->bytes > 0;
 }
 
+uint64_t
+berthi_lease_unit_bytes(const berth_plan *plan, uint32_t layer, uint64_t *out_rows)
+{
+    const berth_plan_layer *const about = &plan->layers[layer].out;
+    uint64_t bytes = 0;
+
+    *out_rows = find_rows(plan, layer);
+    for (uint64_t i = 0; i < about->berth_count; i++)
+        if (is_part(&plan->berths[about->first_berth + i], *out_rows))
+            bytes += plan->berths[about->first_berth + i].bytes;
+    return bytes;
+}
+
 static bool
 is_on_disk(const berth_model *model, uint64_t berth)
 {

@@ -4,6 +4,7 @@
 
 #include "loader/document.h"
 #include "loader/findings.h"
+#include "loader/lease.h"
 #include "loader/model.h"
 #include "loader/plan_input.h"
 #include "loader/recipe_weight.h"
@@ -137,10 +138,16 @@ about_weight(const berthi_recipe_weight *weight)
     return (berthi_about){ .tensor = weight->name, .tensor_length = weight->name_length };
 }
 
-/* Bytes of what `stored` is of weight `w`, as its berth says that it is stored. */
-static uint64_t
-bytes_of(const checking *c, const berthi_plan_source *source, uint32_t w,
-         const berthi_plan_tensor *stored, const berthi_berth *berth)
+/* What a berth has to have, and what has to be beside it while it is filled. */
+typedef struct requirement {
+    uint64_t bytes;
+    uint64_t scratch;
+} requirement;
+
+/* Of what `stored` is of weight `w`, as its berth says that it is stored. */
+static requirement
+requirement_of(const checking *c, const berthi_plan_source *source, uint32_t w,
+               const berthi_plan_tensor *stored, const berthi_berth *berth)
 {
     berthi_recipe_weight weight = source->recipe.weights[w];
     const berthi_storage storage = { .encoding = berth->encoding,
@@ -148,20 +155,47 @@ bytes_of(const checking *c, const berthi_plan_source *source, uint32_t w,
                                      .storage = BERTH_U8,
                                      .block_size = c->plan->summary.block_size,
                                      .is_double = c->plan->summary.double_quant != 0 };
+    const requirement as_stored = { stored->bytes, stored->scratch };
+    requirement encoded = { 0, 0 };
     berthi_slab_part parts[BERTHI_SLAB_PARTS];
     uint64_t turned[2];
     uint64_t sliced[BERTH_MAX_RANK];
+    uint64_t elements = 1;
     uint32_t count;
-    uint64_t bytes;
 
     if (berth->encoding == stored->encoding && berth->bytes == stored->bytes)
-        return stored->bytes;
+        return as_stored;
     weight.is_turned = berthi_recipe_is_turned(&source->recipe, w, berth->encoding);
     berthi_slice_shape(&stored->slice, berthi_recipe_stored_shape(&weight, turned),
                        weight.rank, sliced);
-    return berthi_slab_can_list(&storage, sliced, weight.rank, parts, &count, &bytes)
-               ? bytes
-               : stored->bytes;
+    if (!berthi_slab_can_list(&storage, sliced, weight.rank, parts, &count, &encoded.bytes))
+        return as_stored;
+    for (uint32_t i = 0; i < weight.rank; i++)
+        elements *= sliced[i];
+    encoded.scratch = berthi_slab_scratch(&storage, elements);
+    return encoded;
+}
+
+/*
+ * A berth that was put on another tier may be the first there that is encoded. Values come to a
+ * GPU through the scratch; the host needs it for second levels alone.
+ */
+static void
+check_scratch(checking *c, const berthi_berth *berth, uint64_t scratch, berthi_about *about)
+{
+    const berth_plan_tier *const tier = &c->plan->tiers[berth->tier];
+    const bool is_needed = tier->kind == BERTH_TIER_GPU
+                           || (tier->kind == BERTH_TIER_CPU && scratch > BERTHI_SLAB_PIECE);
+    berth_error details;
+
+    if (!is_needed || scratch <= tier->scratch)
+        return;
+    about->has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES;
+    about->expected = scratch;
+    about->actual = tier->scratch;
+    (void)berthi_fail(&details, BERTH_REASON_PLAN_JSON, about,
+                      "is encoded on %s, which has not so much scratch", tier->name);
+    tell_error(c, &details);
 }
 
 /* The berth's tensor has the name of the weight. */
@@ -233,7 +267,7 @@ check_part(checking *c, const berthi_plan_source *source, uint32_t w, uint64_t n
 {
     const berthi_berth *const berth = &c->plan->berths[number];
     berthi_about about = about_weight(&source->recipe.weights[w]);
-    uint64_t bytes;
+    requirement due;
 
     if (!is_slice_of(c, tensor, number)) {
         tell(c, BERTH_REASON_PLAN_CHECKPOINT, &about,
@@ -242,11 +276,15 @@ check_part(checking *c, const berthi_plan_source *source, uint32_t w, uint64_t n
                  : "has a berth for another part of it than the model has");
         return;
     }
-    bytes = bytes_of(c, source, w, tensor, berth);
-    if (berth->is_tied || bytes == berth->bytes)
+    if (berth->is_tied)
         return;
+    due = requirement_of(c, source, w, tensor, berth);
+    if (due.bytes == berth->bytes) {
+        check_scratch(c, berth, due.scratch, &about);
+        return;
+    }
     about.has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES;
-    about.expected = bytes;
+    about.expected = due.bytes;
     about.actual = berth->bytes;
     tell(c, BERTH_REASON_PLAN_CHECKPOINT, &about, "has a berth of another size");
 }
@@ -330,6 +368,68 @@ is_place_of(const checking *c, const berthi_plan_tensor *tensor, uint32_t berth,
                && berths[berth].bytes == berths[other].bytes);
 }
 
+/* Berths of other tensors than embeddings, beyond what their layer says that it brings. */
+static uint64_t
+count_left_out(const checking *c, const berthi_plan_source *source, uint32_t layer,
+               uint64_t rows, const uint32_t *tensor_of)
+{
+    const berth_plan_layer *const about = &c->plan->layers[layer].out;
+    uint64_t bytes = 0;
+
+    for (uint64_t i = about->first_berth; i < about->first_berth + about->berth_count; i++) {
+        const berthi_berth *const berth = &c->plan->berths[i];
+
+        if (!berth->is_resident && !berth->is_expert && !berth->is_tied && berth->offset >= rows
+            && source->tensors[tensor_of[i]].kind != BERTHI_PIECE_IDLE)
+            bytes += berth->bytes;
+    }
+    return bytes;
+}
+
+/*
+ * A layer of which berths were put elsewhere brings more than the plan was made for: more than
+ * its link_bytes would be taken for rows, which nobody brings, and a slot has to have the room.
+ */
+static void
+check_stream(checking *c, const berthi_plan_source *source, uint32_t layer,
+             const uint32_t *tensor_of)
+{
+    const berth_plan_layer *const about = &c->plan->layers[layer].out;
+    const berth_plan_tier *const home = &c->plan->tiers[about->home];
+    const uint64_t room = home->slot_count > 0 ? home->slot_bytes : 0;
+    uint64_t rows;
+    const uint64_t brought = berthi_lease_unit_bytes(c->plan, layer, &rows);
+    const uint64_t left_out = count_left_out(c, source, layer, rows, tensor_of);
+    berthi_about where = { .tensor = about->name,
+                           .tensor_length = strlen(about->name),
+                           .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES,
+                           .expected = brought + left_out,
+                           .actual = left_out > 0 ? about->link_bytes : room };
+
+    if (left_out > 0)
+        tell(c, BERTH_REASON_PLAN_JSON, &where,
+             "has other link_bytes than what of it lies elsewhere");
+    else if (brought > room)
+        tell(c, BERTH_REASON_SLOTS, &where,
+             "the plan has no slot for what is brought of this layer");
+}
+
+static berth_status
+check_streams(checking *c, const berthi_plan_source *source, berthi_arena *arena,
+              const uint32_t *berth_of)
+{
+    uint32_t *const tensor_of = berthi_arena_alloc(
+        arena, (c->plan->summary.berth_count + 1) * sizeof *tensor_of, 4);
+
+    if (tensor_of == NULL)
+        return berthi_fail_memory(c->error, "checking a plan");
+    for (uint32_t i = 0; i < source->input.tensor_count; i++)
+        tensor_of[berth_of[i]] = i;
+    for (uint32_t l = 0; l < c->plan->summary.layer_count; l++)
+        check_stream(c, source, l, tensor_of);
+    return BERTH_OK;
+}
+
 /* Every tensor has one berth, and that is as large as the tensor in its encoding. */
 static berth_status
 check_tensors(checking *c, berthi_plan_source *source)
@@ -362,7 +462,7 @@ check_tensors(checking *c, berthi_plan_source *source)
     }
     if (c->status == BERTH_OK)
         check_parameters(c, source, weight_of);
-    return BERTH_OK;
+    return c->status == BERTH_OK ? check_streams(c, source, &source->arena, berth_of) : BERTH_OK;
 }
 
 /*

@@ -2945,7 +2945,8 @@ BERTH_API berth_status berth_model_wake_start(berth_model *model,
  * that fails.
  *
  * Returns BERTH_OK, BERTH_EINVAL (also: other tensors, encodings or devices),
- * BERTH_EINTEGRITY (a plan of another checkpoint), BERTH_ENOFIT, BERTH_EUNSUPPORTED (what
+ * BERTH_EINTEGRITY (a plan of another checkpoint), BERTH_EFORMAT (one that was read and is
+ * refused by a load), BERTH_ENOFIT, BERTH_EUNSUPPORTED (what
  * was encoded would have to lie on the disk, and the load had no `offload_dir`), BERTH_EIO
  * (an earlier move hangs), BERTH_ENOMEM; the job with these, with BERTH_EIO (of the folder;
  * a full disk with the bytes that are needed and those that are free), and as sleep and

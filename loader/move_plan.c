@@ -15,6 +15,7 @@
 
 #include "loader/move.h"
 #include "loader/offload.h"
+#include "loader/plan_input.h"
 
 /* What devices hand memory out in: a slab that is given back gives so much more room. */
 #define GRANULE UINT64_C(2 << 20)
@@ -269,6 +270,8 @@ berthi_replan_init(berthi_replan *replan, berth_model *model, const berth_plan *
         status = berthi_fail_memory(error, "moving a model");
     else
         status = check_same(replan, error);
+    if (status == BERTH_OK && plan->is_read) /* as a load of it would */
+        status = berthi_plan_hold(plan, context, model->checkpoint, error);
     if (status == BERTH_OK)
         status = check_devices(replan, error);
     if (status == BERTH_OK)

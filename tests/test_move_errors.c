@@ -434,6 +434,59 @@ test_arguments(void)
     scene_end(&s);
 }
 
+/* A plan's text. */
+typedef struct plan_text {
+    char bytes[65536];
+    size_t length;
+} plan_text;
+
+static int
+put_text(void *user, const char *bytes, size_t length)
+{
+    plan_text *const text = user;
+
+    if (length >= sizeof text->bytes - text->length)
+        return 1;
+    memcpy(text->bytes + text->length, bytes, length);
+    text->length += length;
+    text->bytes[text->length] = '\0';
+    return 0;
+}
+
+/* A plan of a file in which a weight has left its home, and nobody brings it. */
+static void
+test_edited_plan(void)
+{
+    static const char home[] = "\"tier\": \"cuda:0\", ";
+    static const char away[] = "\"tier\": \"cpu\",    ";
+    static plan_text text;
+    berth_plan_options options = loaded_options("0=24MiB,cpu=64MiB");
+    berth_plan *edited = NULL;
+    moved m;
+    char *at;
+    char *offset;
+
+    moved_begin(&m, loaded_llama(LAYERS, "BF16", 1), &options, "sim:32MiB");
+    text.length = 0;
+    CHECK_EQ(berth_plan_print(m.l.p.plan, put_text, &text, NULL), BERTH_OK);
+    at = strstr(text.bytes, "\"mlp.up_proj.weight\"");
+    T_REQUIRE(at != NULL && (at = strstr(at, home)) != NULL);
+    memcpy(at, away, sizeof away - 1);
+    offset = strstr(at, "\"offset\"");
+    T_REQUIRE(offset != NULL);
+    memset(offset, ' ', (size_t)(strchr(offset, ',') - offset) + 1);
+    CHECK_EQ(berth_plan_parse(m.l.p.context, text.bytes, text.length, "edited", &edited,
+                              &m.error),
+             BERTH_OK);
+    CHECK_EQ(moved_move(&m, edited), BERTH_EFORMAT);
+    CHECK_EQ(m.error.reason, BERTH_REASON_PLAN_JSON);
+    CHECK_CONTAINS(m.error.message, "has other link_bytes");
+    moved_check(&m);
+    berth_plan_destroy(edited);
+    moved_free_plans();
+    moved_end(&m);
+}
+
 static void
 test_no_room(void)
 {
@@ -663,6 +716,7 @@ main(int argc, char **argv)
     T_RUN(test_cancelled_and_lost);
     T_RUN(test_cancelled_in_time);
     T_RUN(test_arguments);
+    T_RUN(test_edited_plan);
     T_RUN(test_no_room);
     T_RUN(test_encoded_weights_stay_in_memory);
     T_RUN(test_leased_layers_keep_it_awake);

@@ -67,7 +67,7 @@ static const char *const map_description[] = {
     NULL,
 };
 
-/* Each takes a file of its own; standard output, too, is one. */
+/* Each takes a file of its own, which is not the plan; standard output, too, is one. */
 static berth_status
 check_files(const cli_call *call)
 {
@@ -78,6 +78,11 @@ check_files(const cli_call *call)
     } files[] = { { "html", a->html }, { "svg", a->svg }, { "csv", a->csv } };
     const size_t count = sizeof files / sizeof files[0];
 
+    for (size_t i = 0; i < count; i++)
+        if (!input_is_standard(files[i].path) && save_is_same(files[i].path, a->common.operands[0]))
+            return cli_usage_error(call->command, "--%s names the file of the plan, which would "
+                                                  "be lost",
+                                   files[i].name);
     for (size_t i = 0; i < count; i++)
         for (size_t j = i + 1; j < count; j++)
             if (save_is_same(files[i].path, files[j].path))

@@ -257,13 +257,13 @@ test_made(void)
 }
 
 /*
- * Of these config.json does not say all: an encoder alone, layers that are kept from
- * quantization by their class or in float32, a vision tower.
+ * Of these config.json does not say all: layers that are kept from quantization by their
+ * class or in float32, a vision tower.
  */
 static bool
 is_vague(const char *model)
 {
-    static const char *const models[] = { "bert-large", "falcon-7b", "t5-3b", "llava-1.5-7b" };
+    static const char *const models[] = { "falcon-7b", "t5-3b", "llava-1.5-7b" };
 
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         if (has_end(model, models[i]))

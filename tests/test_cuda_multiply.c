@@ -580,7 +580,7 @@ static const struct {
     { 5, 75, KERNEL_product_lanes_bf16, KERNEL_product_lanes_bf16 },
     { 5, 80, KERNEL_ring_bf16, KERNEL_ring32_bf16 },
     { 5, 86, KERNEL_product_64_bf16, KERNEL_product32_64_bf16 },
-    { 5, 87, KERNEL_ring_bf16, KERNEL_ring32_bf16 },
+    { 5, 87, KERNEL_NONE, KERNEL_NONE },
     { 5, 89, KERNEL_product_64_bf16, KERNEL_product32_64_bf16 },
     { 5, 90, KERNEL_few_bf16, KERNEL_wide32_bf16 },
     { 5, 100, KERNEL_ring_bf16, KERNEL_ring32_bf16 },

@@ -83,8 +83,8 @@ adam8_means(const berthi_update_kernel *a, int32_t dtype, const adam8_words *wor
     c.rest1 = berthi_core_multiply(c.rest1, ADAM8_SCALE);
     SIMT_UNROLL
     for (uint32_t k = 0; k < EIGHT; k++) {
-        const float gradient
-            = berthi_core_multiply(eight_value(&words->gradient, dtype, k), c.scale);
+        const float gradient =
+            berthi_core_multiply(eight_value(&words->gradient, dtype, k), c.scale);
         const float value1 = update_value(t, 0, words->codes[0].word[k / 4], k % 4);
         const float value2 = update_value(t, 1, words->codes[1].word[k / 4], k % 4);
         berthi_core_element one = { 0.0f, berthi_core_multiply(value1, absmax1),
@@ -175,8 +175,8 @@ adam8_take_step(const berthi_update_constants *c, int32_t dtype, const adam8_eig
     /* Rounding to 16 bits has made all NaN one. */
     SIMT_UNROLL
     for (uint32_t k = 0; k < EIGHT && dtype == BERTH_F32; k++)
-        words->word[k]
-            = berthi_core_bits(berthi_core_one_nan(berthi_core_float(words->word[k])));
+        words->word[k] =
+            berthi_core_bits(berthi_core_one_nan(berthi_core_float(words->word[k])));
 }
 
 SIMT_INLINE simt_two
@@ -225,8 +225,8 @@ adam8_save_states(const berthi_update_kernel *a, uint64_t first, const update_ta
     simt_store8(its->state[0].codes + first, adam8_codes(e->mean, true, absmax1, t));
     simt_store8(its->state[1].codes + first, adam8_codes(e->square, false, absmax2, t));
     if (simt_thread() % SIMT_WARP == 0) {
-        its->state[0].absmax[first / BERTHI_UPDATE_BLOCK]
-            = berthi_core_multiply(absmax1, ADAM8_UNSCALE);
+        its->state[0].absmax[first / BERTHI_UPDATE_BLOCK] =
+            berthi_core_multiply(absmax1, ADAM8_UNSCALE);
         its->state[1].absmax[first / BERTHI_UPDATE_BLOCK] = absmax2;
     }
 }

@@ -199,10 +199,10 @@ judge_means(const berthi_update_arguments *a, int32_t dtype, uint64_t first,
     out->absmax1 = berthi_core_float(largest1);
     out->absmax2 = berthi_core_float(largest2);
     out->is_usual =
-        is_usual_maximum(largest1) && is_usual_maximum(largest2) &&
-        are_finite(m->parameters, dtype) &&
-        berthi_core_bits(a->state[0].absmax[first / BLOCK]) <= MOST_USUAL_BITS &&
-        berthi_core_bits(a->state[1].absmax[first / BLOCK]) <= MOST_USUAL_BITS;
+        is_usual_maximum(largest1) && is_usual_maximum(largest2)
+        && are_finite(m->parameters, dtype)
+        && berthi_core_bits(a->state[0].absmax[first / BLOCK]) <= MOST_USUAL_BITS
+        && berthi_core_bits(a->state[1].absmax[first / BLOCK]) <= MOST_USUAL_BITS;
 }
 
 /* -------------------------------------------------------------------- blocks */
@@ -354,11 +354,11 @@ update_as(const berthi_update_arguments *a, const berthi_update_constants *c,
 static bool
 is_usual_step(const berthi_update_arguments *a, const berthi_update_constants *c)
 {
-    return (c->kind == BERTHI_UPDATE_ADAM || c->kind == BERTHI_UPDATE_ADAMW) &&
-           a->dtype == a->gradient_dtype && a->master == NULL && !c->is_coupled &&
-           a->state[0].values == NULL && a->state[1].values == NULL &&
-           c->correction * c->epsilon >= LEAST_DIVISOR && fabsf(c->eta) < 1e30f &&
-           (!c->is_shrunk || (isfinite(c->shrink) && c->shrink != 0.0f));
+    return (c->kind == BERTHI_UPDATE_ADAM || c->kind == BERTHI_UPDATE_ADAMW)
+           && a->dtype == a->gradient_dtype && a->master == NULL && !c->is_coupled
+           && a->state[0].values == NULL && a->state[1].values == NULL
+           && c->correction * c->epsilon >= LEAST_DIVISOR && fabsf(c->eta) < 1e30f
+           && (!c->is_shrunk || (isfinite(c->shrink) && c->shrink != 0.0f));
 }
 
 static uint64_t

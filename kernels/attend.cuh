@@ -138,8 +138,8 @@ attend_tile(const berth_attend *a, int32_t cache_dtype, attend_place tile, const
     scale = berthi_core_share(g->largest, largest);
     share = lane < tile.count ? berthi_core_share(score, largest) : 0.0f;
     g->largest = largest;
-    g->shares
-        = berthi_core_add(berthi_core_multiply(g->shares, scale), step_join_warp(share));
+    g->shares =
+        berthi_core_add(berthi_core_multiply(g->shares, scale), step_join_warp(share));
     SIMT_NO_UNROLL
     for (uint32_t k = 0; k < a->width; k += SIMT_WARP)
         g->values[k + lane] = attend_add_values(a, cache_dtype, tile, k + lane,
@@ -157,9 +157,9 @@ attend_tiles(const berth_attend *a, int32_t cache_dtype, uint64_t position, uint
     for (uint64_t first = begin + simt_warp() * BERTHI_ATTEND_TILE; first <= position;
          first += BERTHI_ATTEND_GROUPS * BERTHI_ATTEND_TILE) {
         const uint64_t left = position + 1 - first;
-        const attend_place tile
-            = { cache + first * a->width,
-                left < BERTHI_ATTEND_TILE ? (uint32_t)left : BERTHI_ATTEND_TILE };
+        const attend_place tile =
+            { cache + first * a->width,
+              left < BERTHI_ATTEND_TILE ? (uint32_t)left : BERTHI_ATTEND_TILE };
 
         attend_tile(a, cache_dtype, tile, query, g);
     }
@@ -215,8 +215,7 @@ attend(const berth_attend *a, int32_t cache_dtype)
     const uint64_t token = simt_cta() / a->heads;
     const uint32_t head = (uint32_t)(simt_cta() % a->heads);
     const uint64_t kv_head = head / (a->heads / a->kv_heads);
-    attend_group g
-        = { berthi_core_least_score(), 0.0f, values + warp * BERTHI_HEAD_WIDTH };
+    attend_group g = { berthi_core_least_score(), 0.0f, values + warp * BERTHI_HEAD_WIDTH };
     float output;
 
     attend_begin(a, query, values);
@@ -273,8 +272,7 @@ choose_next(const berth_choose *a, uint64_t first, berthi_core_expert last)
 
     SIMT_NO_UNROLL
     for (uint32_t e = simt_thread() % SIMT_WARP; e < a->experts; e += SIMT_WARP) {
-        const berthi_core_expert it
-            = { berthi_core_logit(a->logits, a->dtype, first + e), e };
+        const berthi_core_expert it = { berthi_core_logit(a->logits, a->dtype, first + e), e };
 
         if (last.number == CHOOSE_NONE || berthi_core_is_before(last, it))
             next = choose_better(next, it);
@@ -290,8 +288,7 @@ choose_sum(const berth_choose *a, uint64_t first, float largest, berthi_core_exp
 
     SIMT_NO_UNROLL
     for (uint32_t e = simt_thread() % SIMT_WARP; e < a->experts; e += SIMT_WARP) {
-        const berthi_core_expert it
-            = { berthi_core_logit(a->logits, a->dtype, first + e), e };
+        const berthi_core_expert it = { berthi_core_logit(a->logits, a->dtype, first + e), e };
 
         if (a->is_renormalised == 0 || !berthi_core_is_before(last, it))
             sum = berthi_core_add(sum, berthi_core_share(it.logit, largest));
@@ -363,9 +360,9 @@ largest_of_lane(const berth_largest *a)
         SIMT_UNROLL
         for (uint32_t k = 0; k < LARGEST_TURNS; k++) {
             const uint32_t column = first + k * LARGEST_THREADS;
-            const berthi_core_expert it
-                = { values[k] == values[k] ? values[k] : berthi_core_float(0xFF800000u),
-                    column < a->columns ? column : CHOOSE_NONE };
+            const berthi_core_expert it =
+                { values[k] == values[k] ? values[k] : berthi_core_float(0xFF800000u),
+                  column < a->columns ? column : CHOOSE_NONE };
 
             best = choose_better(best, it);
         }

@@ -108,8 +108,8 @@ load_8(const void *values, int32_t dtype, uint64_t first)
 {
     if (dtype == BERTH_F32)
         return _mm256_loadu_ps((const float *)values + first);
-    const __m128i half
-        = _mm_loadu_si128((const __m128i *)((const uint16_t *)values + first));
+    const __m128i half =
+        _mm_loadu_si128((const __m128i *)((const uint16_t *)values + first));
 
     if (dtype == BERTH_F16)
         return _mm256_cvtph_ps(half);
@@ -122,8 +122,8 @@ round_values(__m256 values, int32_t dtype)
 {
     if (dtype == BERTH_BF16) {
         const __m256i bits = _mm256_castps_si256(values);
-        const __m256i odd
-            = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+        const __m256i odd =
+            _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
 
         return _mm256_srli_epi32(
             _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), odd), 16);

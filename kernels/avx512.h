@@ -105,8 +105,8 @@ load_16(const void *values, int32_t dtype, uint64_t first)
 {
     if (dtype == BERTH_F32)
         return _mm512_loadu_ps((const float *)values + first);
-    const __m256i half
-        = _mm256_loadu_si256((const __m256i *)((const uint16_t *)values + first));
+    const __m256i half =
+        _mm256_loadu_si256((const __m256i *)((const uint16_t *)values + first));
 
     if (dtype == BERTH_F16)
         return _mm512_cvtph_ps(half);
@@ -119,8 +119,8 @@ round_to_16_bit(__m512 values, int32_t dtype)
 {
     if (dtype == BERTH_BF16) {
         const __m512i bits = _mm512_castps_si512(values);
-        const __m512i odd
-            = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+        const __m512i odd =
+            _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
 
         return _mm512_cvtepi32_epi16(_mm512_srli_epi32(
             _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF)), odd), 16));

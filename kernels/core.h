@@ -449,8 +449,8 @@ berthi_core_map_code(const uint32_t *map, float scaled)
     uint32_t code = 0;
 
     for (uint32_t i = 0; i < 255; i++) {
-        const float sum
-            = berthi_core_add(berthi_core_float(map[i]), berthi_core_float(map[i + 1]));
+        const float sum =
+            berthi_core_add(berthi_core_float(map[i]), berthi_core_float(map[i + 1]));
         const float midpoint = berthi_core_multiply(sum, 0.5f);
 
         /* Monotone: passed once, passed for every lower midpoint. */
@@ -471,8 +471,8 @@ BERTHI_CORE float
 berthi_core_absmax_recover(const uint32_t *map, uint32_t code, float absmax2,
                            float offset)
 {
-    const float product
-        = berthi_core_multiply_flush_any(berthi_core_float(map[code]), absmax2);
+    const float product =
+        berthi_core_multiply_flush_any(berthi_core_float(map[code]), absmax2);
 
     return berthi_core_settle(berthi_core_add(product, offset));
 }

@@ -61,8 +61,8 @@ BERTHI_CORE void
 berthi_core_mean_adam(const berthi_update_constants *c, float gradient,
                       berthi_core_element *e)
 {
-    const float square
-        = berthi_core_multiply(gradient, berthi_core_multiply(c->rest2, gradient));
+    const float square =
+        berthi_core_multiply(gradient, berthi_core_multiply(c->rest2, gradient));
 
     e->state2 = fmaf(e->state2, c->beta2, square);
     e->state1 = fmaf(c->rest1, gradient, berthi_core_multiply(e->state1, c->beta1));
@@ -103,8 +103,8 @@ BERTHI_CORE void
 berthi_core_step_lion(const berthi_update_constants *c, int32_t dtype, float gradient,
                       berthi_core_element *e)
 {
-    const float mean
-        = fmaf(c->rest1, gradient, berthi_core_multiply(e->state1, c->beta1));
+    const float mean =
+        fmaf(c->rest1, gradient, berthi_core_multiply(e->state1, c->beta1));
     const float sign = (float)((mean > 0.0f) - (mean < 0.0f));
 
     e->state1 = fmaf(c->rest2, gradient, berthi_core_multiply(e->state1, c->beta2));
@@ -152,8 +152,8 @@ berthi_core_step(const berthi_update_constants *c, int32_t kind, bool is_coupled
     const bool is_lion = kind == BERTHI_UPDATE_LION;
 
     if (is_lion && c->is_shrunk)
-        e->parameter
-            = berthi_core_rounded(berthi_core_multiply(e->parameter, c->shrink), dtype);
+        e->parameter =
+            berthi_core_rounded(berthi_core_multiply(e->parameter, c->shrink), dtype);
     if (kind == BERTHI_UPDATE_ADAM || kind == BERTHI_UPDATE_ADAMW)
         berthi_core_step_adam(c, gradient, e);
     else if (kind == BERTHI_UPDATE_ADEMAMIX)
@@ -166,8 +166,8 @@ berthi_core_step(const berthi_update_constants *c, int32_t kind, bool is_coupled
         berthi_core_step_by_root(c, plain, gradient, e);
     e->parameter = berthi_core_rounded(e->parameter, dtype);
     if (!is_lion && c->is_shrunk)
-        e->parameter
-            = berthi_core_rounded(berthi_core_multiply(e->parameter, c->shrink), dtype);
+        e->parameter =
+            berthi_core_rounded(berthi_core_multiply(e->parameter, c->shrink), dtype);
 }
 
 /* ------------------------------------------------------------------- states */

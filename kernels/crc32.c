@@ -53,8 +53,8 @@ fold_near(__m128i bits, __m128i onto)
 FOLDING static __m128i
 fold_turn(const __m512i *bits)
 {
-    const __m512i wide
-        = _mm512_broadcast_i32x4(_mm_set_epi64x(WIDE_SECOND, WIDE_FIRST));
+    const __m512i wide =
+        _mm512_broadcast_i32x4(_mm_set_epi64x(WIDE_SECOND, WIDE_FIRST));
     __m512i one = bits[0];
     __m128i last;
 

@@ -218,8 +218,8 @@ berthi_cuda_start(const berthi_cuda_call *call, const berthi_launch *launch,
                   berthi_stream *stream)
 {
     const berthi_cuda *const machine = call->device->machine;
-    const bool overlaps
-        = machine->may_overlap && berthi_launch_overlaps(call->device->capability);
+    const bool overlaps =
+        machine->may_overlap && berthi_launch_overlaps(call->device->capability);
     _Atomic bool *const may_have_room = &call->device->may_have_room[launch->kernel];
     berth_status status = BERTH_OK;
 

@@ -300,11 +300,11 @@ encode(encode_tiles *call, berthi_tiles *tiles)
     const cuuint32_t box[2] = { tiles->of.tile_bytes, tiles->of.tile_rows };
     const cuuint32_t steps[2] = { 1, 1 };
     CUtensorMap map;
-    const CUresult code
-        = call(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, (void *)(uintptr_t)tiles->of.from, sizes,
-               strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-               tiles->of.is_turned != 0 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
-               CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    const CUresult code =
+        call(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, (void *)(uintptr_t)tiles->of.from, sizes,
+             strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+             tiles->of.is_turned != 0 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 
     _Static_assert(sizeof map == sizeof tiles->hardware, "a matrix has the place of its own");
     if (code == CUDA_SUCCESS)

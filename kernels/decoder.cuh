@@ -417,8 +417,8 @@ SIMT_INLINE bool
 step_add_row(const berth_add *a, uint64_t row, uint64_t first, float *sums)
 {
     const uint64_t begin = a->rows != NULL ? 0 : row * a->share;
-    const uint64_t end
-        = a->rows != NULL || a->count < begin + a->share ? a->count : begin + a->share;
+    const uint64_t end =
+        a->rows != NULL || a->count < begin + a->share ? a->count : begin + a->share;
     bool has_any = false;
 
     SIMT_NO_UNROLL

@@ -47,16 +47,16 @@ take_tile(const task *t, uint64_t first, uint32_t count, group *g)
     float scores[TILE];
     float shares[TILE] = { 0.0f };
     float lanes[TILE];
-    const float largest
-        = berthi_core_larger(g->largest, score_tile(t, first, count, scores));
+    const float largest =
+        berthi_core_larger(g->largest, score_tile(t, first, count, scores));
     const float scale = berthi_core_share(g->largest, largest);
 
     for (uint32_t j = 0; j < count; j++)
         shares[j] = berthi_core_share(scores[j], largest);
     memcpy(lanes, shares, sizeof lanes);
     g->largest = largest;
-    g->shares
-        = berthi_core_add(berthi_core_multiply(g->shares, scale), join_lanes(lanes, LANES));
+    g->shares =
+        berthi_core_add(berthi_core_multiply(g->shares, scale), join_lanes(lanes, LANES));
     for (uint32_t k = 0; k < s->width; k++)
         g->values[k] = berthi_core_multiply(g->values[k], scale);
     for (uint32_t j = 0; j < count; j++) {
@@ -188,8 +188,7 @@ berthi_largest_run(const berth_largest *s)
         berthi_core_expert best = { berthi_core_logit(s->values, s->dtype, first), 0 };
 
         for (uint32_t k = 1; k < s->columns; k++) {
-            const berthi_core_expert it
-                = { berthi_core_logit(s->values, s->dtype, first + k), k };
+            const berthi_core_expert it = { berthi_core_logit(s->values, s->dtype, first + k), k };
 
             if (berthi_core_is_before(it, best))
                 best = it;

@@ -68,8 +68,8 @@ SIMT_INLINE void
 decode_load_absmax(const berthi_decode_kernel *a, decode_variant v, const decode_place *place,
                    uint32_t t, decode_input *out)
 {
-    const uint32_t element
-        = t % DECODE_PERIOD * DECODE_TURN + simt_thread() * DECODE_LANE;
+    const uint32_t element =
+        t % DECODE_PERIOD * DECODE_TURN + simt_thread() * DECODE_LANE;
     const uint32_t local = v.is_64 ? t * (DECODE_TURN / 64)
                                    : (element >> a->block_log2)
                                          + t / DECODE_PERIOD * (4096u >> a->block_log2);

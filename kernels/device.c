@@ -23,10 +23,10 @@ berthi_encode_offset(const berthi_operations *operations,
                      const berthi_offset_arguments *arguments)
 {
     const uint64_t blocks = arguments->count / BERTHI_DOUBLE_BLOCK;
-    berthi_extremes *const extremes
-        = (berthi_extremes *)(void *)(arguments->scratch
-                                      + berthi_offset_scratch(arguments->count))
-          - blocks;
+    berthi_extremes *const extremes =
+        (berthi_extremes *)(void *)(arguments->scratch
+                                    + berthi_offset_scratch(arguments->count))
+        - blocks;
     const berthi_mean_arguments mean = {
         .values = arguments->absmax,
         .count = arguments->count,

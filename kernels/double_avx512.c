@@ -108,8 +108,8 @@ add_values(const berthi_mean_rows_arguments *a, uint32_t first, extreme_lanes ex
         sums[i] = a->is_first ? _mm512_setzero_ps() : _mm512_loadu_ps(a->sums + first + 16 * i);
         UNROLL
         for (uint32_t row = 0; row < ROWS; row++) {
-            const __m512 values
-                = _mm512_loadu_ps(a->values + row * a->stride + first + 16 * i);
+            const __m512 values =
+                _mm512_loadu_ps(a->values + row * a->stride + first + 16 * i);
 
             sums[i] = _mm512_add_ps(sums[i], values);
             extremes[row] = join_extremes(extremes[row], values);
@@ -219,8 +219,8 @@ largest_difference_plainly(const float *absmax, float offset)
     uint32_t largest = 0;
 
     for (uint32_t i = 0; i < BLOCK; i++) {
-        const uint32_t bits
-            = berthi_core_bits(fabsf(berthi_core_add(absmax[i], -offset)));
+        const uint32_t bits =
+            berthi_core_bits(fabsf(berthi_core_add(absmax[i], -offset)));
 
         largest = bits > largest ? bits : largest;
     }
@@ -325,8 +325,8 @@ look_up(const __m512 map[MAP_VECTORS], const uint8_t *codes)
         picks[i] = _mm512_permutex2var_ps(map[2 * i], index, map[2 * i + 1]);
     UNROLL
     for (uint32_t bit = 0; bit < 3; bit++) {
-        const __mmask16 is_second
-            = _mm512_test_epi32_mask(index, _mm512_set1_epi32(32 << bit));
+        const __mmask16 is_second =
+            _mm512_test_epi32_mask(index, _mm512_set1_epi32(32 << bit));
 
         UNROLL
         for (uint32_t i = 0; i < MAP_VECTORS / 2; i += 2u << bit)
@@ -347,8 +347,8 @@ berthi_avx512_decode_double(const berthi_double_arguments *a, float *out_absmax)
         map[i] = flush_subnormal(_mm512_loadu_ps(a->map + 16 * i));
     for (uint64_t i = 0; i < whole; i += 16) {
         const __m512 absmax2 = flush_subnormal(_mm512_set1_ps(a->absmax2[i / BLOCK]));
-        const __m512 product
-            = flush_subnormal(_mm512_mul_ps(look_up(map, a->codes + i), absmax2));
+        const __m512 product =
+            flush_subnormal(_mm512_mul_ps(look_up(map, a->codes + i), absmax2));
 
         _mm512_storeu_ps(out_absmax + i, one_nan(_mm512_add_ps(product, offset)));
     }

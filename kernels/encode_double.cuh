@@ -126,8 +126,8 @@ encode_double(const berthi_double_kernel *a)
     SIMT_SHARED(float, lanes, DOUBLE_THREADS);
     const double_tables tables = { map, edges, entries };
     const uint64_t begin = simt_cta() * DOUBLE_CTA + simt_thread() * EIGHT;
-    const bool is_whole
-        = a->is_aligned != 0 && a->count - simt_cta() * DOUBLE_CTA >= DOUBLE_CTA;
+    const bool is_whole =
+        a->is_aligned != 0 && a->count - simt_cta() * DOUBLE_CTA >= DOUBLE_CTA;
     float values[DOUBLE_TURNS][EIGHT];
     float offset;
 

@@ -75,8 +75,8 @@ berthi_experts_run(const berthi_experts_arguments *a, const berthi_operations *o
 
         for (uint64_t i = a->ranges[e]; i < last; i += BERTHI_MULTIPLY_INPUTS) {
             const uint64_t now = berthi_min_u64(BERTHI_MULTIPLY_INPUTS, last - i);
-            berthi_multiply_arguments product
-                = product_of(a, &a->experts[e], (uint32_t)now);
+            berthi_multiply_arguments product =
+                product_of(a, &a->experts[e], (uint32_t)now);
 
             product.inputs = (const uint8_t *)a->inputs + i * a->columns * width;
             product.outputs = (uint8_t *)a->outputs + i * a->rows * width;

@@ -35,8 +35,8 @@ berthi_measure_plainly(const berthi_measure_arguments *a)
     for (uint64_t first = 0; first < a->count; first += BLOCK) {
         const uint64_t left = a->count - first;
 
-        a->sums[first / BLOCK]
-            = measure_block(a, first, (uint32_t)(left < BLOCK ? left : BLOCK));
+        a->sums[first / BLOCK] =
+            measure_block(a, first, (uint32_t)(left < BLOCK ? left : BLOCK));
     }
 }
 

@@ -98,8 +98,8 @@ SIMT_INLINE void
 accumulate(const berthi_accumulate_kernel *a, int32_t dtype)
 {
     const berthi_accumulate_arguments *const its = &a->arguments;
-    const uint64_t first
-        = (simt_cta() * GRADIENT_THREADS + simt_thread()) * GRADIENT_LANE;
+    const uint64_t first =
+        (simt_cta() * GRADIENT_THREADS + simt_thread()) * GRADIENT_LANE;
     const uint32_t there = eight_there(first, its->count);
     float gradient[EIGHT];
     float sum[EIGHT];

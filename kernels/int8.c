@@ -180,12 +180,12 @@ berth_status
 berthi_int8_output_check(const berthi_int8_output_task *t, berth_error *error)
 {
     uint64_t bytes;
-    const bool can_be
-        = t->count <= UINT32_MAX && berthi_can_mul(t->count, t->rows, &bytes)
-          && berthi_can_mul(bytes, 4, &bytes)
-          && (t->outliers.mask == NULL
-              || (t->columns <= UINT32_MAX && berthi_can_mul(t->rows, t->columns, &bytes)
-                  && berthi_can_mul(t->count, t->columns * 4, &bytes)));
+    const bool can_be =
+        t->count <= UINT32_MAX && berthi_can_mul(t->count, t->rows, &bytes)
+        && berthi_can_mul(bytes, 4, &bytes)
+        && (t->outliers.mask == NULL
+            || (t->columns <= UINT32_MAX && berthi_can_mul(t->rows, t->columns, &bytes)
+                && berthi_can_mul(t->count, t->columns * 4, &bytes)));
 
     if (t->dtype != BERTH_BF16 && t->dtype != BERTH_F16 && t->dtype != BERTH_F32)
         return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,

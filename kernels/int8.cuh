@@ -354,8 +354,8 @@ SIMT_INLINE void
 outlier_clear(const berthi_outlier_kernel *a)
 {
     const uint64_t begin = simt_cta() * OUTLIER_ROWS;
-    const uint32_t rows
-        = a->rows - begin < OUTLIER_ROWS ? (uint32_t)(a->rows - begin) : OUTLIER_ROWS;
+    const uint32_t rows =
+        a->rows - begin < OUTLIER_ROWS ? (uint32_t)(a->rows - begin) : OUTLIER_ROWS;
     const uint32_t count = *a->count;
 
     if (count <= a->capacity) {

@@ -40,8 +40,8 @@ int8_output_load_scales(const berthi_int8_output_kernel *a, uint64_t row)
     SIMT_UNROLL
     for (uint32_t k = 0; k < INT8_OUTPUT_LANE; k++) {
         scales.maximum[k] = berthi_core_float(maxima.word[k]);
-        scales.bias[k]
-            = berthi_core_from_fp16((uint16_t)(bias.word[k / 2] >> 16 * (k % 2)));
+        scales.bias[k] =
+            berthi_core_from_fp16((uint16_t)(bias.word[k / 2] >> 16 * (k % 2)));
     }
     return scales;
 }

@@ -32,12 +32,12 @@ berthi_avx2_decode_double(const berthi_double_arguments *a, float *out_absmax)
     const uint64_t whole = a->count / 8 * 8;
 
     for (uint64_t i = 0; i < whole; i += 8) {
-        const __m256 absmax2
-            = flush_subnormal(_mm256_set1_ps(a->absmax2[i / BERTHI_DOUBLE_BLOCK]));
-        const __m256i index
-            = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(a->codes + i)));
-        const __m256 value
-            = flush_subnormal(_mm256_castsi256_ps(
+        const __m256 absmax2 =
+            flush_subnormal(_mm256_set1_ps(a->absmax2[i / BERTHI_DOUBLE_BLOCK]));
+        const __m256i index =
+            _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(a->codes + i)));
+        const __m256 value =
+            flush_subnormal(_mm256_castsi256_ps(
                 _mm256_i32gather_epi32((const int32_t *)a->map, index, 4)));
 
         _mm256_storeu_ps(
@@ -56,11 +56,11 @@ ALWAYS_INLINE __m256i
 row_codes(const void *values, int32_t dtype, uint64_t first, __m256 factor)
 {
     const __m256 value = load_8(values, dtype, first);
-    const __m256 rounded
-        = dtype == BERTH_F16
-              ? value
-              : _mm256_cvtph_ps(_mm256_cvtps_ph(
-                    value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    const __m256 rounded =
+        dtype == BERTH_F16
+            ? value
+            : _mm256_cvtph_ps(_mm256_cvtps_ph(
+                  value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 
     return _mm256_and_si256(_mm256_cvtps_epi32(_mm256_mul_ps(rounded, factor)),
                             _mm256_set1_epi32(0xFF));
@@ -76,9 +76,9 @@ encode_row_values(const berthi_rows_arguments *a, int32_t dtype, uint64_t first,
     for (uint64_t i = first; i < first + count; i += 32) {
         const __m256i low = _mm256_packus_epi32(row_codes(a->values, dtype, i, factor),
                                                 row_codes(a->values, dtype, i + 8, factor));
-        const __m256i high
-            = _mm256_packus_epi32(row_codes(a->values, dtype, i + 16, factor),
-                                  row_codes(a->values, dtype, i + 24, factor));
+        const __m256i high =
+            _mm256_packus_epi32(row_codes(a->values, dtype, i + 16, factor),
+                                row_codes(a->values, dtype, i + 24, factor));
 
         _mm256_storeu_si256(
             (__m256i *)(a->codes + i),

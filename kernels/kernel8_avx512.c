@@ -30,9 +30,9 @@ encode_row_values(const berthi_rows_arguments *a, int32_t dtype, uint64_t first,
 
     for (uint64_t i = first; i < first + count; i += 16) {
         const __m512 values = load_16(a->values, dtype, i);
-        const __m512 rounded
-            = dtype == BERTH_F16 ? values
-                                 : _mm512_cvtph_ps(round_to_16_bit(values, BERTH_F16));
+        const __m512 rounded =
+            dtype == BERTH_F16 ? values
+                               : _mm512_cvtph_ps(round_to_16_bit(values, BERTH_F16));
         const __m512i codes = _mm512_cvtps_epi32(_mm512_mul_ps(rounded, factor));
 
         _mm_storeu_si128((__m128i *)(a->codes + i), _mm512_cvtepi32_epi8(codes));

@@ -79,9 +79,9 @@ ALWAYS_INLINE void
 decode_four(const berthi_rows_decode_arguments *a, uint64_t first, int16x4_t codes,
             float maximum)
 {
-    const float32x4_t values
-        = vmulq_n_f32(vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(codes)), maximum),
-                      berthi_core_float(BERTHI_INT8_INVERSE_BITS));
+    const float32x4_t values =
+        vmulq_n_f32(vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(codes)), maximum),
+                    berthi_core_float(BERTHI_INT8_INVERSE_BITS));
 
     if (a->dtype == BERTH_F32)
         vst1q_f32((float *)a->values + first, values);

@@ -384,8 +384,8 @@ typedef struct berthi_update_kernel {
 static inline uint32_t
 berthi_update_turns(uint64_t count)
 {
-    const uint64_t turns
-        = count / ((uint64_t)UPDATE_WARPS * BERTHI_UPDATE_BLOCK * UPDATE_LEAST_CTAS);
+    const uint64_t turns =
+        count / ((uint64_t)UPDATE_WARPS * BERTHI_UPDATE_BLOCK * UPDATE_LEAST_CTAS);
 
     return turns < 1 ? 1 : turns > UPDATE_TURNS ? UPDATE_TURNS : (uint32_t)turns;
 }
@@ -393,8 +393,8 @@ berthi_update_turns(uint64_t count)
 static inline uint64_t
 berthi_update_ctas(uint64_t count)
 {
-    const uint64_t elements
-        = (uint64_t)UPDATE_WARPS * BERTHI_UPDATE_BLOCK * berthi_update_turns(count);
+    const uint64_t elements =
+        (uint64_t)UPDATE_WARPS * BERTHI_UPDATE_BLOCK * berthi_update_turns(count);
 
     return count / elements + (count % elements != 0);
 }

@@ -40,8 +40,8 @@ load_pairs(const void *values, int32_t dtype, uint64_t first)
         return (pairs){ order_quarters(_mm256_shuffle_ps(low, high, 0x88)),
                         order_quarters(_mm256_shuffle_ps(low, high, 0xDD)) };
     }
-    const __m256i both
-        = _mm256_loadu_si256((const __m256i *)((const uint16_t *)values + first));
+    const __m256i both =
+        _mm256_loadu_si256((const __m256i *)((const uint16_t *)values + first));
 
     if (dtype == BERTH_BF16)
         return (pairs){ _mm256_castsi256_ps(_mm256_slli_epi32(both, 16)),
@@ -127,8 +127,8 @@ fp4_codes(const search *s, __m256 values, __m256 reciprocal)
 {
     const __m256 sign_bit = _mm256_set1_ps(-0.0f);
     const __m256 smallest = _mm256_set1_ps(SMALLEST_NORMAL);
-    const __m256 normal
-        = _mm256_cmp_ps(_mm256_andnot_ps(sign_bit, values), smallest, _CMP_GE_OQ);
+    const __m256 normal =
+        _mm256_cmp_ps(_mm256_andnot_ps(sign_bit, values), smallest, _CMP_GE_OQ);
     const __m256 scaled = _mm256_and_ps(_mm256_mul_ps(values, reciprocal), normal);
     const __m256 magnitude = _mm256_andnot_ps(sign_bit, scaled);
     const __m256i negative = _mm256_castps_si256(
@@ -166,12 +166,12 @@ encode_block(const berthi_encode_arguments *a, const void *tables, int32_t dtype
 #pragma GCC unroll 2
     for (uint64_t i = first; i < first + a->block_size; i += STEP) {
         const __m256i low = encode_pairs(a->values, dtype, i, tables, factor, codes_of);
-        const __m256i high
-            = encode_pairs(a->values, dtype, i + 16, tables, factor, codes_of);
-        const __m256i words
-            = _mm256_sub_epi16(_mm256_setzero_si256(), _mm256_packs_epi32(low, high));
-        const __m256i bytes
-            = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(words, words), order);
+        const __m256i high =
+            encode_pairs(a->values, dtype, i + 16, tables, factor, codes_of);
+        const __m256i words =
+            _mm256_sub_epi16(_mm256_setzero_si256(), _mm256_packs_epi32(low, high));
+        const __m256i bytes =
+            _mm256_permutevar8x32_epi32(_mm256_packus_epi16(words, words), order);
 
         _mm_storeu_si128((__m128i *)(a->codes + i / 2), _mm256_castsi256_si128(bytes));
     }
@@ -273,8 +273,8 @@ make_byte_tables(__m256 first, __m256 second, int32_t dtype)
         _mm256_packus_epi32(round_values(first, dtype), round_values(second, dtype)), 0xD8);
     const __m256i low = _mm256_and_si256(words, _mm256_set1_epi16(0xFF));
     const __m256i high = _mm256_srli_epi16(words, 8);
-    const __m256i bytes
-        = _mm256_permute4x64_epi64(_mm256_packus_epi16(low, high), 0xD8);
+    const __m256i bytes =
+        _mm256_permute4x64_epi64(_mm256_packus_epi16(low, high), 0xD8);
 
     return (byte_tables){ _mm256_permute4x64_epi64(bytes, 0x44),
                           _mm256_permute4x64_epi64(bytes, 0xEE) };
@@ -397,8 +397,8 @@ decode_column(const uint8_t *nibbles, const uint32_t *values, const float *scale
     const __m256i sign = _mm256_set1_epi32(INT32_MIN);
 
     for (uint32_t i = 0; i < TILE; i += 8) {
-        const __m256i code
-            = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(nibbles + i)));
+        const __m256i code =
+            _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(nibbles + i)));
         const __m256 number = _mm256_xor_ps(
             _mm256_permutevar8x32_ps(table, code),
             _mm256_castsi256_ps(_mm256_and_si256(_mm256_slli_epi32(code, 28), sign)));

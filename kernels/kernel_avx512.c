@@ -117,8 +117,8 @@ nf4_codes(const bins *b, __m512 values, __m512 reciprocal)
 {
     const __m512 scaled = _mm512_mul_ps(values, reciprocal);
     const __m512i bin = bins_of(scaled);
-    const __m512 threshold
-        = _mm512_permutex2var_ps(b->threshold_low, bin, b->threshold_high);
+    const __m512 threshold =
+        _mm512_permutex2var_ps(b->threshold_low, bin, b->threshold_high);
     const __m512i below = _mm512_permutex2var_epi32(b->below_low, bin, b->below_high);
 
     return _mm512_mask_add_epi32(below, _mm512_cmp_ps_mask(scaled, threshold, _CMP_GT_OQ),
@@ -136,11 +136,11 @@ fp4_codes(const bins *b, __m512 values, __m512 reciprocal)
     const __m512i bin = bins_of(magnitude);
     const __mmask16 above = _mm512_cmp_ps_mask(
         magnitude, _mm512_permutexvar_ps(bin, b->threshold_low), _CMP_GT_OQ);
-    const __mmask16 negative
-        = _mm512_cmp_ps_mask(scaled, _mm512_set1_ps(-SMALLEST_NORMAL), _CMP_LE_OQ);
-    const __m512i code
-        = _mm512_mask_permutexvar_epi32(_mm512_permutexvar_epi32(bin, b->below_low), above,
-                                        bin, b->above_low);
+    const __mmask16 negative =
+        _mm512_cmp_ps_mask(scaled, _mm512_set1_ps(-SMALLEST_NORMAL), _CMP_LE_OQ);
+    const __m512i code =
+        _mm512_mask_permutexvar_epi32(_mm512_permutexvar_epi32(bin, b->below_low), above,
+                                      bin, b->above_low);
 
     return _mm512_mask_or_epi32(code, negative, code, _mm512_set1_epi32(8));
 }
@@ -229,12 +229,12 @@ decode_block_16(const uint8_t *codes, __m512i table, uint16_t *out, uint32_t cou
                 bool is_low_first, bool is_streamed)
 {
     for (uint32_t i = 0; i < count; i += STEP) {
-        const __m512i byte
-            = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(codes + i / 2)));
-        const __m512i index
-            = is_low_first
-                  ? _mm512_or_si512(byte, _mm512_slli_epi32(byte, 12))
-                  : _mm512_or_si512(_mm512_srli_epi32(byte, 4), _mm512_slli_epi32(byte, 16));
+        const __m512i byte =
+            _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(codes + i / 2)));
+        const __m512i index =
+            is_low_first
+                ? _mm512_or_si512(byte, _mm512_slli_epi32(byte, 12))
+                : _mm512_or_si512(_mm512_srli_epi32(byte, 4), _mm512_slli_epi32(byte, 16));
 
         store_vector(out + i, _mm512_permutexvar_epi16(index, table), is_streamed);
     }
@@ -249,8 +249,8 @@ decode_block_32(const uint8_t *codes, __m512 table, float *out, uint32_t count,
     const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
 
     for (uint32_t i = 0; i < count; i += STEP) {
-        const __m512i byte
-            = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(codes + i / 2)));
+        const __m512i byte =
+            _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(codes + i / 2)));
         const __m512 upper = _mm512_permutexvar_ps(_mm512_srli_epi32(byte, 4), table);
         const __m512 lower = _mm512_permutexvar_ps(byte, table);
         const __m512 even = is_low_first ? lower : upper;
@@ -269,8 +269,8 @@ decode_block_to(const berthi_decode_arguments *a, const uint32_t *values, uint64
                 float absmax, bool is_streamed)
 {
     const uint8_t *const codes = a->codes + first / 2;
-    const __m512 scaled
-        = scale_values(_mm512_castsi512_ps(_mm512_loadu_si512(values)), absmax);
+    const __m512 scaled =
+        scale_values(_mm512_castsi512_ps(_mm512_loadu_si512(values)), absmax);
 
     if (a->dtype == BERTH_F32)
         decode_block_32(codes, scaled, (float *)a->values + first, a->block_size, false,
@@ -351,10 +351,10 @@ decode_column(const uint8_t *nibbles, const uint32_t *values, const float *scale
     const __m512 table = _mm512_castsi512_ps(_mm512_loadu_si512(values));
 
     for (uint32_t i = 0; i < TILE; i += 16) {
-        const __m512i code
-            = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(nibbles + i)));
-        const __m512 value
-            = _mm512_mul_ps(_mm512_permutexvar_ps(code, table), _mm512_loadu_ps(scales + i));
+        const __m512i code =
+            _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(nibbles + i)));
+        const __m512 value =
+            _mm512_mul_ps(_mm512_permutexvar_ps(code, table), _mm512_loadu_ps(scales + i));
 
         if (dtype == BERTH_F32)
             _mm512_storeu_ps((float *)out + i, value);

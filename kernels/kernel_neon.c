@@ -30,8 +30,8 @@ load_eight(const void *values, int32_t dtype, uint64_t first, float32x4_t *even,
         *even = both.val[0];
         *odd = both.val[1];
     } else if (dtype == BERTH_BF16) {
-        const uint32x4_t both
-            = vreinterpretq_u32_u16(vld1q_u16((const uint16_t *)values + first));
+        const uint32x4_t both =
+            vreinterpretq_u32_u16(vld1q_u16((const uint16_t *)values + first));
 
         *even = vreinterpretq_f32_u32(vshlq_n_u32(both, 16));
         *odd = vreinterpretq_f32_u32(vandq_u32(both, vdupq_n_u32(0xFFFF0000)));
@@ -145,8 +145,8 @@ fp4_codes(const search *s, const float32x4_t values[4], float32x4_t reciprocal)
 
     UNROLL
     for (int k = 0; k < 4; k++) {
-        const uint32x4_t product
-            = vreinterpretq_u32_f32(vmulq_f32(values[k], reciprocal));
+        const uint32x4_t product =
+            vreinterpretq_u32_f32(vmulq_f32(values[k], reciprocal));
         const float32x4_t scaled = vreinterpretq_f32_u32(
             vandq_u32(product, vcageq_f32(values[k], smallest)));
 
@@ -223,8 +223,8 @@ encode_fp4(const berthi_encode_arguments *a)
 ALWAYS_INLINE float32x4_t
 scale_values(const uint32_t *values, float absmax)
 {
-    const float32x4_t product
-        = vmulq_n_f32(vreinterpretq_f32_u32(vld1q_u32(values)), absmax);
+    const float32x4_t product =
+        vmulq_n_f32(vreinterpretq_f32_u32(vld1q_u32(values)), absmax);
     const uint32x4_t tiny = vcaltq_f32(product, vdupq_n_f32(SMALLEST_NORMAL));
     const uint32x4_t lost = vandq_u32(tiny, vdupq_n_u32(0x7FFFFFFF));
 
@@ -259,9 +259,8 @@ put_16_bit(uint8x16_t low, uint8x16_t high, uint8x16_t codes, uint16_t *out)
 ALWAYS_INLINE void
 put_32_bit(const planes *p, uint8x16_t codes, float *out)
 {
-    const uint8x16x4_t bytes
-        = { { vqtbl1q_u8(p->at[0], codes), vqtbl1q_u8(p->at[1], codes),
-              vqtbl1q_u8(p->at[2], codes), vqtbl1q_u8(p->at[3], codes) } };
+    const uint8x16x4_t bytes = { { vqtbl1q_u8(p->at[0], codes), vqtbl1q_u8(p->at[1], codes),
+                                   vqtbl1q_u8(p->at[2], codes), vqtbl1q_u8(p->at[3], codes) } };
 
     vst4q_u8((uint8_t *)out, bytes);
 }
@@ -270,12 +269,12 @@ ALWAYS_INLINE void
 decode_block_16(const uint8_t *codes, const float32x4_t scaled[4], int32_t dtype,
                 uint16_t *out, uint32_t count)
 {
-    const uint8x16_t first
-        = vreinterpretq_u8_u16(vcombine_u16(round_to_16_bit(scaled[0], dtype),
-                                            round_to_16_bit(scaled[1], dtype)));
-    const uint8x16_t second
-        = vreinterpretq_u8_u16(vcombine_u16(round_to_16_bit(scaled[2], dtype),
-                                            round_to_16_bit(scaled[3], dtype)));
+    const uint8x16_t first =
+        vreinterpretq_u8_u16(vcombine_u16(round_to_16_bit(scaled[0], dtype),
+                                          round_to_16_bit(scaled[1], dtype)));
+    const uint8x16_t second =
+        vreinterpretq_u8_u16(vcombine_u16(round_to_16_bit(scaled[2], dtype),
+                                          round_to_16_bit(scaled[3], dtype)));
     const uint8x16_t low = vuzp1q_u8(first, second);
     const uint8x16_t high = vuzp2q_u8(first, second);
 

@@ -32,8 +32,7 @@ fill_encode(const berthi_encode_arguments *a, berthi_encode_kernel *k, size_t *o
 
     *k = (berthi_encode_kernel){
         .values = a->values, .codes = a->codes, .absmax = a->absmax, .count = a->count,
-        .is_aligned
-        = berthi_is_aligned(a->values, 16) && berthi_is_aligned(a->codes, 16),
+        .is_aligned = berthi_is_aligned(a->values, 16) && berthi_is_aligned(a->codes, 16),
     };
     return status == BERTH_OK
                ? berthi_launch_find_block(a->block_size, &k->block_log2, error)
@@ -61,8 +60,8 @@ berth_status
 berthi_launch_encode_nf4(const berthi_encode_arguments *a, berthi_launch *out,
                          berth_error *error)
 {
-    static const berthi_kernel_id kernels[2][3]
-        = { OF_DTYPES(encode_nf4, ), OF_DTYPES(encode_nf4, _64) };
+    static const berthi_kernel_id kernels[2][3] =
+        { OF_DTYPES(encode_nf4, ), OF_DTYPES(encode_nf4, _64) };
 
     return launch_encode(a, kernels, berthi_fill_nf4_bins, out, error);
 }
@@ -71,8 +70,8 @@ berth_status
 berthi_launch_encode_fp4(const berthi_encode_arguments *a, berthi_launch *out,
                          berth_error *error)
 {
-    static const berthi_kernel_id kernels[2][3]
-        = { OF_DTYPES(encode_fp4, ), OF_DTYPES(encode_fp4, _64) };
+    static const berthi_kernel_id kernels[2][3] =
+        { OF_DTYPES(encode_fp4, ), OF_DTYPES(encode_fp4, _64) };
 
     return launch_encode(a, kernels, berthi_fill_fp4_bins, out, error);
 }
@@ -105,8 +104,7 @@ fill_decode(const berthi_decode_arguments *a, berthi_decode_kernel *k, size_t *o
 
     *k = (berthi_decode_kernel){
         .codes = a->codes, .values = a->values, .absmax = a->absmax, .count = a->count,
-        .is_aligned
-        = berthi_is_aligned(a->codes, 8) && berthi_is_aligned(a->values, 16),
+        .is_aligned = berthi_is_aligned(a->codes, 8) && berthi_is_aligned(a->values, 16),
     };
     return status == BERTH_OK
                ? berthi_launch_find_block(a->block_size, &k->block_log2, error)
@@ -118,9 +116,9 @@ berthi_launch_decode_4bit(const berthi_decode_arguments *a, const uint32_t *valu
                           const berthi_double_absmax *absmax, berthi_launch *out,
                           berth_error *error)
 {
-    static const berthi_kernel_id kernels[2][2][3]
-        = { { OF_DTYPES(decode_4bit, ), OF_DTYPES(decode_4bit, _double) },
-            { OF_DTYPES(decode_4bit, _64), OF_DTYPES(decode_4bit, _64_double) } };
+    static const berthi_kernel_id kernels[2][2][3] =
+        { { OF_DTYPES(decode_4bit, ), OF_DTYPES(decode_4bit, _double) },
+          { OF_DTYPES(decode_4bit, _64), OF_DTYPES(decode_4bit, _64_double) } };
     berthi_decode_kernel *const k = &out->argument.decode;
     size_t dtype;
     berth_status status;
@@ -225,9 +223,9 @@ berthi_launch_join_mean(berthi_launch *join, berthi_launch *codes)
 static berth_status
 launch_rows(const berthi_int8_input_task *t, berthi_launch *out, berth_error *error)
 {
-    static const berthi_kernel_id kernels[3][3]
-        = { OF_DTYPES(int8_encode, _warp), OF_DTYPES(int8_encode, _cta),
-            OF_DTYPES(int8_encode, _any) };
+    static const berthi_kernel_id kernels[3][3] =
+        { OF_DTYPES(int8_encode, _warp), OF_DTYPES(int8_encode, _cta),
+          OF_DTYPES(int8_encode, _any) };
     const berthi_int8_shape shape = berthi_int8_shape_of(
         t->columns, t->dtype,
         berthi_is_aligned(t->inputs, 16) && berthi_is_aligned(t->codes, 8));
@@ -255,9 +253,9 @@ berth_status
 berthi_launch_encode_rows(const berthi_rows_arguments *a, berthi_launch *out,
                           berth_error *error)
 {
-    const berthi_int8_input_task as_inputs
-        = { .inputs = a->values, .dtype = a->dtype, .count = a->rows, .columns = a->columns,
-            .codes = a->codes, .input_maximum = a->row_maximum };
+    const berthi_int8_input_task as_inputs =
+        { .inputs = a->values, .dtype = a->dtype, .count = a->rows, .columns = a->columns,
+          .codes = a->codes, .input_maximum = a->row_maximum };
 
     return launch_rows(&as_inputs, out, error);
 }
@@ -315,8 +313,8 @@ berth_status
 berthi_launch_int8_output(const berthi_int8_output_task *t, berthi_launch *out,
                           berth_error *error)
 {
-    static const berthi_kernel_id kernels[2][3]
-        = { OF_DTYPES(int8_output, ), OF_DTYPES(int8_output, _outliers) };
+    static const berthi_kernel_id kernels[2][3] =
+        { OF_DTYPES(int8_output, ), OF_DTYPES(int8_output, _outliers) };
     const berthi_outlier_room *const o = &t->outliers;
     const bool has_outliers = o->mask != NULL;
     berthi_int8_output_kernel *const k = &out->argument.int8_output;

@@ -63,26 +63,26 @@ berth_status
 berthi_launch_few(const berthi_product_task *t, size_t dtype, berthi_launch *out,
                   berth_error *error)
 {
-    static const berthi_kernel_id kernels[2][2]
-        = { { KERNEL_few_bf16, KERNEL_few_f16 },
-            { KERNEL_few_bf16_double, KERNEL_few_f16_double } };
+    static const berthi_kernel_id kernels[2][2] =
+        { { KERNEL_few_bf16, KERNEL_few_f16 },
+          { KERNEL_few_bf16_double, KERNEL_few_f16_double } };
     const berthi_multiply_arguments *const a = t->what;
     const bool is_double = a->absmax_codes != NULL;
     const uint64_t blocks = a->columns / RING_BLOCK;
-    const berth_status status
-        = berthi_launch_set_grid(out, kernels[is_double][dtype], PRODUCT_THREADS,
-                                 a->count != 0 ? berthi_ring_units(a->rows) : 0, error);
+    const berth_status status =
+        berthi_launch_set_grid(out, kernels[is_double][dtype], PRODUCT_THREADS,
+                               a->count != 0 ? berthi_ring_units(a->rows) : 0, error);
 
     if (status != BERTH_OK || out->kernel == KERNEL_NONE)
         return status;
     out->room_bytes = FEW_ROOM_BYTES;
     out->matrices = 2;
     out->matrices_at = offsetof(berthi_few_kernel, tiles);
-    out->argument.few.tiles[0]
-        = berthi_tiles_of(a->codes, a->columns / 2, a->rows, RING_LINE / 2, RING_UNIT_ROWS);
-    out->argument.few.tiles[1]
-        = berthi_tiles_of(is_double ? (const void *)a->absmax_codes : a->absmax,
-                          is_double ? blocks : blocks * sizeof(float), a->rows, 16, RING_UNIT_ROWS);
+    out->argument.few.tiles[0] =
+        berthi_tiles_of(a->codes, a->columns / 2, a->rows, RING_LINE / 2, RING_UNIT_ROWS);
+    out->argument.few.tiles[1] =
+        berthi_tiles_of(is_double ? (const void *)a->absmax_codes : a->absmax,
+                        is_double ? blocks : blocks * sizeof(float), a->rows, 16, RING_UNIT_ROWS);
     out->argument.product.processors = t->processors;
     out->argument.product.is_settled = a->is_settled;
     berthi_launch_set_units(out, out->ctas);

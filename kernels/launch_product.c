@@ -35,12 +35,12 @@ typedef enum product_kind { ONE_FOR_8, ONE_FOR_16, ONE_FOR_32, EXPERTS } product
 static berthi_kernel_id
 find_product_kernel(uint32_t chunk, size_t dtype, bool is_double, product_kind kind)
 {
-    static const berthi_kernel_id lanes[2][2][3]
-        = { { OF_DTYPES(product_lanes, ), OF_DTYPES(product_lanes, _double) },
-            { OF_DTYPES(experts_lanes, ), OF_DTYPES(experts_lanes, _double) } };
-    static const berthi_kernel_id tensor_cores[4][2][2][2]
-        = { OF_CHUNKS(product), OF_CHUNKS(product16), OF_CHUNKS(product32),
-            OF_CHUNKS(experts) };
+    static const berthi_kernel_id lanes[2][2][3] =
+        { { OF_DTYPES(product_lanes, ), OF_DTYPES(product_lanes, _double) },
+          { OF_DTYPES(experts_lanes, ), OF_DTYPES(experts_lanes, _double) } };
+    static const berthi_kernel_id tensor_cores[4][2][2][2] =
+        { OF_CHUNKS(product), OF_CHUNKS(product16), OF_CHUNKS(product32),
+          OF_CHUNKS(experts) };
 
     if (chunk == 0)
         return lanes[kind == EXPERTS][is_double][dtype];
@@ -148,8 +148,8 @@ berthi_launch_experts(const berthi_experts_task *t, berthi_launch *out, berth_er
                                          .capability = t->capability };
     berthi_product_kernel *const k = &out->argument.product;
     const uint32_t chunk = find_chunk(&as_one);
-    const uint32_t groups
-        = a->most_inputs / PRODUCT_INPUTS + (a->most_inputs % PRODUCT_INPUTS != 0);
+    const uint32_t groups =
+        a->most_inputs / PRODUCT_INPUTS + (a->most_inputs % PRODUCT_INPUTS != 0);
     uint64_t ctas;
     size_t dtype;
     berth_status status = berthi_launch_product(&as_one, out, error);

@@ -51,8 +51,8 @@ void
 berthi_launch_set_units(berthi_launch *l, uint32_t units)
 {
     berthi_product_kernel *const k = &l->argument.product;
-    const uint64_t most
-        = berthi_launch_is_few(l->kernel) ? berthi_launch_few_ctas(k, units) : k->processors;
+    const uint64_t most =
+        berthi_launch_is_few(l->kernel) ? berthi_launch_few_ctas(k, units) : k->processors;
 
     k->units = units;
     l->ctas = units < most ? units : (uint32_t)most;
@@ -81,9 +81,9 @@ berthi_launch_ring(const berthi_product_task *t, size_t dtype, berthi_launch *ou
     out->room_bytes = RING_ROOM_BYTES;
     out->argument.product.processors = t->processors;
     out->argument.product.is_settled = a->is_settled;
-    out->argument.product.has_pairs
-        = is_double && a->columns % (2 * RING_LINE) == 0
-          && berthi_is_aligned(a->absmax_codes, 2 * RING_LINE_BLOCKS);
+    out->argument.product.has_pairs =
+        is_double && a->columns % (2 * RING_LINE) == 0
+        && berthi_is_aligned(a->absmax_codes, 2 * RING_LINE_BLOCKS);
     berthi_launch_set_units(out, out->ctas);
     berthi_launch_set_members(&out->argument.product, out, 1);
     return BERTH_OK;

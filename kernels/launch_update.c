@@ -70,8 +70,8 @@ has_usual_constants(const berthi_update_constants *c)
 berth_status
 berthi_launch_update(const berthi_update_request *r, berthi_launch *out, berth_error *error)
 {
-    static const berthi_kernel_id kernels[2][3]
-        = { OF_DTYPES(update, ), OF_DTYPES(update, _adam8) };
+    static const berthi_kernel_id kernels[2][3] =
+        { OF_DTYPES(update, ), OF_DTYPES(update, _adam8) };
     berthi_update_kernel *const k = &out->argument.update;
     size_t dtype;
     berth_status status;

@@ -117,8 +117,8 @@ ALWAYS_INLINE void
 encode_map_states(const map_bins *table, bool is_signed, const float *values,
                   float reciprocal, uint8_t *codes)
 {
-    const berthi_encode_arguments a
-        = { .values = values, .block_size = BERTHI_UPDATE_BLOCK, .codes = codes };
+    const berthi_encode_arguments a =
+        { .values = values, .block_size = BERTHI_UPDATE_BLOCK, .codes = codes };
 
     encode_map_block(&a, table, BERTH_F32, 0, reciprocal);
     for (uint32_t i = 0; is_signed && i < BERTHI_UPDATE_BLOCK; i++)

@@ -108,8 +108,8 @@ map_find_unsigned(float scaled, const uint32_t *entries)
 SIMT_INLINE uint32_t
 map_find_magnitude(float scaled, const uint32_t *entries, uint32_t *out_place)
 {
-    const uint32_t bits
-        = berthi_core_bits(fmaxf(fabsf(scaled), berthi_core_float(MAP_LOWEST)));
+    const uint32_t bits =
+        berthi_core_bits(fmaxf(fabsf(scaled), berthi_core_float(MAP_LOWEST)));
     const uint32_t place = simt_join_sign(bits >> MAP_SIGNED_SHIFT, scaled);
     const uint32_t at = simt_add_halves(place, MAP_SIGN_TIMES << 8 | 4,
                                         0u - (MAP_LOWEST >> MAP_SIGNED_SHIFT) * 4);

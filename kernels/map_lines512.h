@@ -90,10 +90,10 @@ make_map_lines(const uint32_t *map, bool is_signed)
     make_slopes(&t, is_signed);
     for (uint32_t binade = 0; binade < 32; binade++) {
         const uint32_t begin = (96 + binade) << MANTISSA;
-        const uint32_t border
-            = step < STEPS - 1
-                  ? berthi_core_bits(berthi_core_map_border(map, last_code(step, is_signed)))
-                  : UINT32_MAX;
+        const uint32_t border =
+            step < STEPS - 1
+                ? berthi_core_bits(berthi_core_map_border(map, last_code(step, is_signed)))
+                : UINT32_MAX;
         const bool is_here = border - begin < 1u << MANTISSA;
 
         t.entry[binade] = ((HALF_BINADE + step) << MANTISSA) - begin;
@@ -153,8 +153,8 @@ find_places(const map_lines *l, bool is_signed, const __m512 scaled[ABREAST],
                                   _mm512_set1_ps(START));
     UNROLL
     for (uint32_t i = 0; i < ABREAST; i++) {
-        const __m512i half
-            = _mm512_castps_si512(_mm512_min_ps(line[i], _mm512_set1_ps(MOST)));
+        const __m512i half =
+            _mm512_castps_si512(_mm512_min_ps(line[i], _mm512_set1_ps(MOST)));
 
         place[i] = _mm512_cvtps_epi32(_mm512_castsi512_ps(_mm512_ternarylogic_epi32(
             half, steps[i], _mm512_set1_epi32((1 << MANTISSA) - 1), TAKE_BY_MASK)));

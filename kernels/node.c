@@ -30,10 +30,10 @@ berthi_node_bring(berthi_device *device, void *memory, uint64_t bytes, uint64_t 
     if (!berthi_memory_is_mapped(context, bytes, alignment) || !has_nodes(context))
         return;
     device->table->describe(device, &properties);
-    if (properties.numa_node < 0 ||
-        berthi_sys_prefer_node(memory, (size_t)bytes, (uint32_t)properties.numa_node) ==
-            0 ||
-        atomic_exchange(&context->is_node_refused, true))
+    if (properties.numa_node < 0
+        || berthi_sys_prefer_node(memory, (size_t)bytes, (uint32_t)properties.numa_node)
+            == 0
+        || atomic_exchange(&context->is_node_refused, true))
         return;
     berthi_log(context, BERTH_LOG_DEBUG,
                "staging of %s lies wherever there is memory, not on its node %d: %s",

@@ -141,8 +141,8 @@ berthi_update_share(const berthi_update_arguments *a, uint64_t first, uint64_t c
 
     share.count = count;
     share.parameter = (uint8_t *)a->parameter + first * berthi_number_bytes(a->dtype);
-    share.gradient
-        = (const uint8_t *)a->gradient + first * berthi_number_bytes(a->gradient_dtype);
+    share.gradient =
+        (const uint8_t *)a->gradient + first * berthi_number_bytes(a->gradient_dtype);
     if (a->master != NULL)
         share.master = a->master + first;
     for (uint32_t k = 0; k < BERTHI_UPDATE_STATES; k++) {

@@ -132,10 +132,9 @@ SIMT_INLINE void
 update_one(const berthi_update_kernel *a, update_variant v, uint32_t k, update_eight *e)
 {
     const berthi_update_constants *const c = &a->constants;
-    const int32_t dtype
-        = !v.is_adam8 && a->arguments.master != NULL ? BERTH_F32 : v.dtype;
-    berthi_core_element one
-        = { e->parameter[k], e->state[0][k], e->state[1][k], e->state[2][k] };
+    const int32_t dtype =
+        !v.is_adam8 && a->arguments.master != NULL ? BERTH_F32 : v.dtype;
+    berthi_core_element one = { e->parameter[k], e->state[0][k], e->state[1][k], e->state[2][k] };
 
     if (berthi_core_is_finite(e->gradient[k])) {
         berthi_core_step(c, v.is_adam8 ? BERTHI_UPDATE_ADAM : c->kind,
@@ -219,8 +218,8 @@ typedef struct update_share {
 SIMT_INLINE uint32_t
 update_turns_below(const berthi_update_kernel *a, uint64_t block, uint64_t end)
 {
-    const uint64_t turns
-        = end > block ? (end - block + UPDATE_WARPS - 1) / UPDATE_WARPS : 0;
+    const uint64_t turns =
+        end > block ? (end - block + UPDATE_WARPS - 1) / UPDATE_WARPS : 0;
 
     return turns < a->turns ? (uint32_t)turns : a->turns;
 }
@@ -259,8 +258,8 @@ update_usual(const berthi_update_kernel *a, update_variant v, const update_table
              update_share share)
 {
     const uint32_t whole = a->is_usual != 0 ? share.whole : 0;
-    uint64_t first
-        = share.block * BERTHI_UPDATE_BLOCK + simt_thread() % SIMT_WARP * EIGHT;
+    uint64_t first =
+        share.block * BERTHI_UPDATE_BLOCK + simt_thread() % SIMT_WARP * EIGHT;
     adam8_words words = { { { 0 } }, { { { 0 } } }, { 0 } };
     eight_words parameter = { { 0 } };
 

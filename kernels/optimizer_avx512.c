@@ -161,8 +161,8 @@ pick_128(const uint32_t *table, __m512i index, __mmask16 bit5, __mmask16 bit6)
 ALWAYS_INLINE lanes
 lanes_decode(const level_tables *t, bool is_signed, const uint8_t *codes)
 {
-    const __m512i code
-        = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)codes));
+    const __m512i code =
+        _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)codes));
     /* The signed map is symmetric about its zero, but for 1. */
     const __m512i beside = _mm512_sub_epi32(code, _mm512_set1_epi32(MAP_ZERO_CODE));
     const __m512i index = is_signed ? _mm512_abs_epi32(beside) : code;
@@ -258,8 +258,8 @@ encode_codes(const level_tables *t, bool is_signed, const float *values, float r
         bytes = join_codes(place, is_signed);
         if (is_signed) { /* one beside at least keeps the sign; there is no -1 */
             const __mmask64 negative = join_masks(is_negative);
-            const __m512i beside
-                = _mm512_mask_max_epu8(bytes, negative, bytes, _mm512_set1_epi8(1));
+            const __m512i beside =
+                _mm512_mask_max_epu8(bytes, negative, bytes, _mm512_set1_epi8(1));
 
             bytes = _mm512_mask_subs_epu8(_mm512_add_epi8(zero_code, beside), negative,
                                           zero_code, beside);

@@ -57,8 +57,8 @@ mean_adam(const berthi_update_constants *c, lanes gradient, lane_element *e)
     const lanes square = gradient * (lanes_all(c->rest2) * gradient);
 
     e->state2 = lanes_fma(e->state2, lanes_all(c->beta2), square);
-    e->state1
-        = lanes_fma(lanes_all(c->rest1), gradient, e->state1 * lanes_all(c->beta1));
+    e->state1 =
+        lanes_fma(lanes_all(c->rest1), gradient, e->state1 * lanes_all(c->beta1));
 }
 
 ALWAYS_INLINE void
@@ -68,8 +68,8 @@ step_ademamix(const berthi_update_constants *c, lanes gradient, lane_element *e)
     lanes root;
 
     mean_adam(c, gradient, e);
-    e->state3
-        = lanes_fma(lanes_all(c->rest3), gradient, e->state3 * lanes_all(c->beta3));
+    e->state3 =
+        lanes_fma(lanes_all(c->rest3), gradient, e->state3 * lanes_all(c->beta3));
     mean = lanes_fma(lanes_all(c->alpha), e->state3, e->state1 / lanes_all(c->correction1));
     root = lanes_root(e->state2) / lanes_all(c->correction) + lanes_all(c->epsilon);
     e->parameter = lanes_fma(lanes_all(-c->rate), mean / root, e->parameter);
@@ -90,12 +90,12 @@ ALWAYS_INLINE void
 step_lion(const berthi_update_constants *c, int32_t dtype, lanes gradient,
           lane_element *e)
 {
-    const lanes mean
-        = lanes_fma(lanes_all(c->rest1), gradient, e->state1 * lanes_all(c->beta1));
+    const lanes mean =
+        lanes_fma(lanes_all(c->rest1), gradient, e->state1 * lanes_all(c->beta1));
     const float size = berthi_core_rounded(c->rate, dtype);
 
-    e->state1
-        = lanes_fma(lanes_all(c->rest2), gradient, e->state1 * lanes_all(c->beta2));
+    e->state1 =
+        lanes_fma(lanes_all(c->rest2), gradient, e->state1 * lanes_all(c->beta2));
     /* A product with a sign of 0 has the rate's, which of -0 makes 0 or leaves it. */
     if (signbit(size))
         e->parameter = e->parameter + lanes_sign(mean, -size);
@@ -106,8 +106,8 @@ step_lion(const berthi_update_constants *c, int32_t dtype, lanes gradient,
 ALWAYS_INLINE void
 step_momentum(const berthi_update_constants *c, lanes gradient, lane_element *e)
 {
-    e->state1
-        = c->is_first ? gradient : lanes_fma(e->state1, lanes_all(c->beta1), gradient);
+    e->state1 =
+        c->is_first ? gradient : lanes_fma(e->state1, lanes_all(c->beta1), gradient);
     e->parameter = lanes_fma(lanes_all(-c->rate), e->state1, e->parameter);
 }
 
@@ -118,9 +118,9 @@ step_by_root(const berthi_update_constants *c, bool is_sum, lanes plain, lanes g
     e->state1 = is_sum ? lanes_fma(gradient, gradient, e->state1)
                        : lanes_fma(lanes_all(c->rest1), gradient * gradient,
                                    e->state1 * lanes_all(c->beta1));
-    e->parameter
-        = lanes_fma(lanes_all(-c->rate),
-                    plain / (lanes_root(e->state1) + lanes_all(c->epsilon)), e->parameter);
+    e->parameter =
+        lanes_fma(lanes_all(-c->rate),
+                  plain / (lanes_root(e->state1) + lanes_all(c->epsilon)), e->parameter);
 }
 
 ALWAYS_INLINE lanes
@@ -135,8 +135,8 @@ step_lanes(const berthi_update_constants *c, int32_t kind, int32_t dtype, lanes 
            lane_element *e)
 {
     const lanes plain = given * lanes_all(c->scale);
-    const lanes gradient
-        = c->is_coupled ? lanes_fma(e->parameter, lanes_all(c->decay), plain) : plain;
+    const lanes gradient =
+        c->is_coupled ? lanes_fma(e->parameter, lanes_all(c->decay), plain) : plain;
     const bool is_lion = kind == BERTHI_UPDATE_LION;
 
     if (is_lion && c->is_shrunk)
@@ -344,9 +344,9 @@ encode_state_by(const berthi_state_arguments *a, const level_tables *t)
 {
     const uint64_t whole = a->count - a->count % UPDATE_BLOCK;
     const berthi_update_state s = { NULL, a->codes, a->absmax };
-    const berthi_state_arguments rest
-        = { a->count - whole, a->is_signed, a->values + whole, a->codes + whole,
-            a->absmax + whole / UPDATE_BLOCK };
+    const berthi_state_arguments rest =
+        { a->count - whole, a->is_signed, a->values + whole, a->codes + whole,
+          a->absmax + whole / UPDATE_BLOCK };
 
     for (uint64_t first = 0; first < whole; first += UPDATE_BLOCK) {
         lanes_bits largest = lanes_none;
@@ -367,9 +367,9 @@ decode_state_as(const berthi_state_arguments *a, const level_tables *t, bool is_
 {
     const uint64_t whole = a->count - a->count % UPDATE_BLOCK;
     const berthi_update_state s = { NULL, a->codes, a->absmax };
-    const berthi_state_arguments rest
-        = { a->count - whole, is_signed, a->values + whole, a->codes + whole,
-            a->absmax + whole / UPDATE_BLOCK };
+    const berthi_state_arguments rest =
+        { a->count - whole, is_signed, a->values + whole, a->codes + whole,
+          a->absmax + whole / UPDATE_BLOCK };
 
     for (uint64_t i = 0; i < whole; i += LANES)
         lanes_put(a->values, BERTH_F32, i, load_state(&s, t, is_signed, i), lanes_every);

@@ -96,10 +96,10 @@ lanes_put(void *values, int32_t dtype, uint64_t first, lanes a, lanes_mask keep)
 ALWAYS_INLINE lanes
 lanes_sign(lanes a, float size)
 {
-    const uint32x4_t above
-        = vandq_u32(vcgtzq_f32(a), vreinterpretq_u32_f32(lanes_all(size)));
-    const uint32x4_t below
-        = vandq_u32(vcltzq_f32(a), vreinterpretq_u32_f32(lanes_all(-size)));
+    const uint32x4_t above =
+        vandq_u32(vcgtzq_f32(a), vreinterpretq_u32_f32(lanes_all(size)));
+    const uint32x4_t below =
+        vandq_u32(vcltzq_f32(a), vreinterpretq_u32_f32(lanes_all(-size)));
 
     return vreinterpretq_f32_u32(vorrq_u32(above, below));
 }
@@ -146,8 +146,7 @@ ALWAYS_INLINE lanes
 lanes_decode(const level_tables *t, bool is_signed, const uint8_t *codes)
 {
     const uint32_t *const map = is_signed ? berthi_signed_map : berthi_unsigned_map;
-    const uint32x4_t bits
-        = { map[codes[0]], map[codes[1]], map[codes[2]], map[codes[3]] };
+    const uint32x4_t bits = { map[codes[0]], map[codes[1]], map[codes[2]], map[codes[3]] };
 
     (void)t;
     return vreinterpretq_f32_u32(bits);

@@ -66,8 +66,8 @@ product_find_expert_job(const berthi_product_kernel *a, product_variant v)
     const uint32_t group = (uint32_t)simt_cta() / a->ctas_of_group;
     const uint32_t number = group / a->groups;
     const berthi_product_expert *const e = &a->experts[number];
-    const uint64_t first
-        = a->ranges[number] + (uint64_t)(group % a->groups) * PRODUCT_INPUTS;
+    const uint64_t first =
+        a->ranges[number] + (uint64_t)(group % a->groups) * PRODUCT_INPUTS;
     const uint64_t end = a->ranges[number + 1];
     const uint32_t width = v.dtype == BERTH_F32 ? 4 : 2;
     const uint64_t left = first < end ? end - first : 0;
@@ -307,8 +307,8 @@ SIMT_INLINE void
 product_read_codes(product_variant v, const product_place *place, uint32_t step, uint32_t t,
                    product_input *in)
 {
-    const bool is_behind
-        = place->is_upper && !product_has_chunk(v, place, step, product_chunks(v) - 1);
+    const bool is_behind =
+        place->is_upper && !product_has_chunk(v, place, step, product_chunks(v) - 1);
     const uint8_t *const from = place->codes + (size_t)step * 64 - (is_behind ? 32 : 0);
 
     SIMT_UNROLL
@@ -339,8 +339,8 @@ product_read_word(const berthi_product_kernel *a, product_variant v,
     SIMT_UNROLL
     for (uint32_t f = 0; f < v.fragments; f++)
         if (place->inputs_left > f * PRODUCT_INPUTS) {
-            const simt_four four
-                = simt_read16(from + f * (2 * PRODUCT_INPUTS * a->columns));
+            const simt_four four =
+                simt_read16(from + f * (2 * PRODUCT_INPUTS * a->columns));
 
             SIMT_UNROLL
             for (uint32_t k = 0; k < 4; k++)
@@ -626,8 +626,8 @@ product_store_sums(const berthi_product_kernel *a, product_variant v, float *all
     SIMT_UNROLL
     for (uint32_t k = 0; k < PRODUCT_TILES * v.fragments; k++) {
         const uint32_t f = k % v.fragments;
-        const uint64_t row
-            = tile.first_row + k / v.fragments * 16 + lane / PRODUCT_QUAD;
+        const uint64_t row =
+            tile.first_row + k / v.fragments * 16 + lane / PRODUCT_QUAD;
         float *const its = sums->of[k / v.fragments][f];
 
         if (a->slices > 1)

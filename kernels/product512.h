@@ -47,8 +47,8 @@ struct product_plan {
 static inline product_plan
 make_product_plan(const berthi_product_arguments *a, const void *arranged, __m512i table)
 {
-    const __m512i lane
-        = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    const __m512i lane =
+        _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
     const uint32_t blocks = a->block_size < CHUNK ? CHUNK / a->block_size : 1;
     const __m128i shift = _mm_cvtsi32_si128(blocks == 4 ? 2 : blocks == 2 ? 3 : 4);
 
@@ -162,8 +162,8 @@ multiply_tile_by(const product_plan *p, uint64_t row, uint32_t first, int rows, 
     for (int r = 0; r < rows; r++) {
         UNROLL
         for (int i = 0; i < inputs; i++)
-            a->outputs[(first + (uint32_t)i) * a->rows + row + (uint64_t)r]
-                = _mm512_reduce_add_ps(totals[r][i]);
+            a->outputs[(first + (uint32_t)i) * a->rows + row + (uint64_t)r] =
+                _mm512_reduce_add_ps(totals[r][i]);
     }
 }
 

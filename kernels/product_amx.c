@@ -60,8 +60,8 @@ typedef struct tile {
 static uint8_t *
 arrange_inputs(const berthi_product_arguments *a)
 {
-    const __m512i lane
-        = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    const __m512i lane =
+        _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
     uint8_t *const arranged = berthi_product_aligned(a);
     uint8_t *out = arranged;
     uint16_t order[2 * CHAIN];
@@ -72,10 +72,10 @@ arrange_inputs(const berthi_product_arguments *a)
         order[k] = (uint16_t)link_column(k / 2, k % 2);
     for (uint64_t k = 0; k < a->columns; k += 2 * CHAIN)
         for (uint32_t first = 0; first < a->count; first += TILE_INPUTS) {
-            const uint32_t count
-                = a->count - first < TILE_INPUTS ? a->count - first : TILE_INPUTS;
-            const __m512i places
-                = _mm512_mullo_epi32(lane, _mm512_set1_epi32((int32_t)count));
+            const uint32_t count =
+                a->count - first < TILE_INPUTS ? a->count - first : TILE_INPUTS;
+            const __m512i places =
+                _mm512_mullo_epi32(lane, _mm512_set1_epi32((int32_t)count));
 
             for (uint32_t i = 0; i < count; i++)
                 _mm512_i32scatter_epi32(
@@ -191,8 +191,8 @@ add_units(const product_plan *p, const tile *t, const workspace *w, uint64_t ste
 {
     UNROLL
     for (uint64_t u = 0; u < units; u++) {
-        const float *const absmax
-            = t->absmax + ((step * STEP_UNITS + u) * UNIT >> p->block_shift);
+        const float *const absmax =
+            t->absmax + ((step * STEP_UNITS + u) * UNIT >> p->block_shift);
 
         UNROLL_16
         for (uint64_t r = 0; r < TILE_ROWS; r++) {

@@ -152,8 +152,8 @@ join_halves(float first, float second)
 ALWAYS_INLINE float
 sum_lanes(__m256 values)
 {
-    const __m128 four
-        = _mm_add_ps(_mm256_castps256_ps128(values), _mm256_extractf128_ps(values, 1));
+    const __m128 four =
+        _mm_add_ps(_mm256_castps256_ps128(values), _mm256_extractf128_ps(values, 1));
     const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
 
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
@@ -182,9 +182,9 @@ multiply_tile_of(const product_plan *p, uint64_t row, uint32_t first, int rows, 
         for (int r = 0; r < rows; r++) {
             const float *const absmax = a->absmax + (row + (uint64_t)r) * row_blocks;
             const void *const from = codes + (uint64_t)r * row_bytes;
-            const __m256i packed
-                = is_whole ? _mm256_loadu_si256(from)
-                           : _mm256_zextsi128_si256(_mm_loadu_si128(from));
+            const __m256i packed =
+                is_whole ? _mm256_loadu_si256(from)
+                         : _mm256_zextsi128_si256(_mm_loadu_si128(from));
 
             add_step(p, packed, arranged,
                      join_halves(absmax[k >> shift],
@@ -195,8 +195,8 @@ multiply_tile_of(const product_plan *p, uint64_t row, uint32_t first, int rows, 
     }
     for (int r = 0; r < rows; r++)
         for (int i = 0; i < inputs; i++)
-            a->outputs[(first + (uint32_t)i) * a->rows + row + (uint64_t)r]
-                = sum_lanes(totals[r][i]);
+            a->outputs[(first + (uint32_t)i) * a->rows + row + (uint64_t)r] =
+                sum_lanes(totals[r][i]);
 }
 
 ALWAYS_INLINE void

@@ -20,8 +20,8 @@
 static uint8_t *
 arrange_inputs(const berthi_product_arguments *a)
 {
-    const __m512i places
-        = _mm512_set_epi32(114, 112, 98, 96, 82, 80, 66, 64, 50, 48, 34, 32, 18, 16, 2, 0);
+    const __m512i places =
+        _mm512_set_epi32(114, 112, 98, 96, 82, 80, 66, 64, 50, 48, 34, 32, 18, 16, 2, 0);
     float *const arranged = berthi_product_aligned(a);
     float *out = arranged;
 
@@ -57,11 +57,11 @@ load_chains(const uint8_t *codes, uint64_t columns, __m512i chains[WORDS])
     const uint64_t words = columns / 8;
     const __m512i first = _mm512_maskz_loadu_epi32(
         (__mmask16)(words >= 16 ? 0xFFFFu : (1u << words) - 1), codes);
-    const __m512i second
-        = words <= 16 ? _mm512_setzero_si512()
-                      : _mm512_maskz_loadu_epi32(
-                            (__mmask16)(words >= 32 ? 0xFFFFu : (1u << (words - 16)) - 1),
-                            codes + 64);
+    const __m512i second =
+        words <= 16 ? _mm512_setzero_si512()
+                    : _mm512_maskz_loadu_epi32(
+                          (__mmask16)(words >= 32 ? 0xFFFFu : (1u << (words - 16)) - 1),
+                          codes + 64);
 
     UNROLL
     for (int i = 0; i < WORDS; i++)

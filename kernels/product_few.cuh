@@ -224,8 +224,8 @@ few_take_codes(product_variant v, const uint8_t *stage, uint32_t c,
 {
     const uint32_t lane = simt_thread() % PRODUCT_QUAD;
     const uint32_t row = few_row();
-    const uint8_t *const from
-        = stage + row * RING_LINE_BYTES + ((c * 2 + lane / 2) ^ row) * 16 + lane % 2 * 8;
+    const uint8_t *const from =
+        stage + row * RING_LINE_BYTES + ((c * 2 + lane / 2) ^ row) * 16 + lane % 2 * 8;
 
     ring_take_rows(v, from, codes);
 }
@@ -297,8 +297,8 @@ few_store(const berthi_product_kernel *p, product_variant v, uint32_t unit,
     SIMT_UNROLL
     for (uint32_t i = 0; i < v.tiles * 4; i++)
         if (warp > 0 && input < p->count)
-            all[(i * (PRODUCT_WARPS - 1) + warp - 1) * SIMT_WARP + lane]
-                = sums->of[i / 4][0][i % 4];
+            all[(i * (PRODUCT_WARPS - 1) + warp - 1) * SIMT_WARP + lane] =
+                sums->of[i / 4][0][i % 4];
     simt_barrier();
     if (warp == 0 && input < p->count) {
         const berthi_product_member *const m = product_find_member(p, unit);
@@ -408,8 +408,8 @@ few_multiply(const berthi_few_kernel *a, product_variant v, uint8_t *memory)
 #define FEW_KERNEL(name, dtype, is_double)                                            \
     SIMT_INLINE void name##_body(const berthi_few_kernel *a)                          \
     {                                                                                 \
-        const product_variant v                                                       \
-            = { dtype, is_double, 6, 1, PRODUCT_TILES, false, true, false };          \
+        const product_variant v = { dtype, is_double, 6, 1, PRODUCT_TILES, false,     \
+                                    true,  false };                                   \
         SIMT_ROOM(memory, FEW_ROOM_BYTES);                                            \
                                                                                       \
         few_multiply(a, v, memory);                                                   \

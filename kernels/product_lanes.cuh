@@ -28,8 +28,8 @@ SIMT_INLINE product_inputs
 product_find_inputs(const berthi_product_kernel *a, product_variant v,
                     const product_job *job)
 {
-    const uint32_t first
-        = v.has_experts ? 0 : (uint32_t)(simt_cta() % a->groups) * PRODUCT_INPUTS;
+    const uint32_t first =
+        v.has_experts ? 0 : (uint32_t)(simt_cta() % a->groups) * PRODUCT_INPUTS;
     const product_inputs inputs = { first, job->count - first };
 
     return inputs;
@@ -103,8 +103,8 @@ product_add_eight(const berthi_product_kernel *a, product_variant v, const produ
                   float *sums)
 {
     const uint32_t bytes = v.dtype == BERTH_F32 ? 4 : 2;
-    const uint8_t *from
-        = (const uint8_t *)job->inputs + (inputs.first * a->columns + column) * bytes;
+    const uint8_t *from =
+        (const uint8_t *)job->inputs + (inputs.first * a->columns + column) * bytes;
 
     /* Addresses follow from each other: eight of them would take registers of two each. */
     SIMT_UNROLL

@@ -141,8 +141,8 @@ multiply_tile_of(const product_plan *p, uint64_t row, uint32_t first, int rows, 
     for (int r = 0; r < rows; r++)
         UNROLL
         for (int i = 0; i < inputs; i++)
-            a->outputs[(first + (uint32_t)i) * a->rows + row + (uint64_t)r]
-                = vaddvq_f32(totals[r][i]);
+            a->outputs[(first + (uint32_t)i) * a->rows + row + (uint64_t)r] =
+                vaddvq_f32(totals[r][i]);
 }
 
 /* More than four sums take two rows at a time: those of eight do not fit 32 registers. */

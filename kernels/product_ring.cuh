@@ -77,8 +77,8 @@ ring_add_scaled(product_variant v, const product_sums *part, const uint8_t *absm
 {
     SIMT_UNROLL
     for (uint32_t i = 0; i < 2 * v.tiles; i++) {
-        const float its
-            = berthi_core_float(simt_shared_load4(absmax + i * 8 * row_bytes + c * 4));
+        const float its =
+            berthi_core_float(simt_shared_load4(absmax + i * 8 * row_bytes + c * 4));
 
         SIMT_UNROLL
         for (uint32_t f = 0; f < v.fragments; f++)

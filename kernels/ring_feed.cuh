@@ -35,8 +35,8 @@ typedef struct ring_room {
 SIMT_INLINE ring_room
 ring_divide_room(uint8_t *memory)
 {
-    uint8_t *const own
-        = memory + PRODUCT_PAIRS_BYTES + RING_SUMS_BYTES + simt_warp() * RING_WARP_BYTES;
+    uint8_t *const own =
+        memory + PRODUCT_PAIRS_BYTES + RING_SUMS_BYTES + simt_warp() * RING_WARP_BYTES;
     const ring_room room = { (uint32_t *)(void *)memory,
                              (float *)(void *)(memory + PRODUCT_PAIRS_BYTES), own,
                              own + RING_STAGES * RING_STAGE_BYTES };
@@ -217,8 +217,8 @@ ring_copy_raw(const berthi_product_kernel *a, product_variant v, const ring_feed
     if (ring_has_pairs(a, v)) {
         simt_copy8(to, m->absmax_codes + block);
     } else {
-        const uint32_t next
-            = block + (feed->line + 1 < ring_lines(a) ? RING_LINE_BLOCKS : 0);
+        const uint32_t next =
+            block + (feed->line + 1 < ring_lines(a) ? RING_LINE_BLOCKS : 0);
 
         simt_copy4(to, m->absmax_codes + block);
         simt_copy4(to + 4, m->absmax_codes + next);
@@ -296,8 +296,8 @@ ring_ask(const berthi_product_kernel *a, product_variant v, uint32_t group, ring
          const ring_room *room)
 {
     if (feed->span.unit < feed->span.end) {
-        const bool has_other
-            = v.is_tall && group == 0 && feed->units == RING_TALL_UNITS;
+        const bool has_other =
+            v.is_tall && group == 0 && feed->units == RING_TALL_UNITS;
 
         ring_copy_codes(a, feed, group, room);
         if (feed->line % 2 == 0 && !v.is_double) {
@@ -348,8 +348,8 @@ SIMT_INLINE void
 ring_read_word(const berthi_product_kernel *a, product_variant v, uint32_t line, uint32_t word,
                ring_inputs *in)
 {
-    const uint8_t *const from
-        = in->from + (size_t)line * RING_LINE_INPUTS + word / 2 * 128 + word % 2 * 16;
+    const uint8_t *const from =
+        in->from + (size_t)line * RING_LINE_INPUTS + word / 2 * 128 + word % 2 * 16;
 
     SIMT_UNROLL
     for (uint32_t f = 0; f < v.fragments; f++)

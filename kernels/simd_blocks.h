@@ -113,8 +113,8 @@ invert(const float *values, uint32_t count, float *restrict out)
     uint32_t shape[BATCH];
 
     for (uint32_t k = 0; k < count; k++) {
-        const berthi_reciprocal_piece *const piece
-            = berthi_reciprocal_piece_of(berthi_core_bits(values[k]));
+        const berthi_reciprocal_piece *const piece =
+            berthi_reciprocal_piece_of(berthi_core_bits(values[k]));
 
         constant[k] = piece->constant;
         shape[k] = piece->shape;

@@ -121,8 +121,8 @@ decode_tile(const berthi_source_arguments *a, const tile *t, uint32_t size,
         for (uint32_t b = 0; b < TILE_BYTES; b++)
             pairs[b][r] = codes[r * (a->columns / 2) + b];
     for (uint32_t c = 0; c < TILE; c++) {
-        uint8_t *const to
-            = (uint8_t *)a->values + ((t->column + c) * a->rows + t->row) * size;
+        uint8_t *const to =
+            (uint8_t *)a->values + ((t->column + c) * a->rows + t->row) * size;
         const uint8_t *const pair = pairs[c / 2];
 
         for (uint32_t r = 0; r < TILE; r++)

@@ -24,8 +24,8 @@ typedef struct update_tables {
 SIMT_INLINE float
 update_value(const update_tables *t, uint32_t map, uint32_t word, uint32_t k)
 {
-    const uint32_t copy
-        = map * (UPDATE_COPIES_BYTES / 2) + simt_thread() % UPDATE_COPIES * 4;
+    const uint32_t copy =
+        map * (UPDATE_COPIES_BYTES / 2) + simt_thread() % UPDATE_COPIES * 4;
     const uint32_t at = simt_add_bytes(word, UPDATE_COPIES * 4 << 8 * k, copy);
 
     return berthi_core_float(simt_shared_load4((const uint8_t *)t->copies + at));

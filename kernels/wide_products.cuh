@@ -83,8 +83,8 @@ wide_decode_step(const wide_lane *l, uint32_t codes, uint32_t step, uint32_t *ro
         const uint32_t line = codes + (l->row + 8 * i) * WIDE_LINE;
         const uint32_t row = l->lane / 4 + 8 * i;
         const simt_four low = simt_place_load16(l->table + (step * 16 + row) * 16);
-        const simt_four high
-            = simt_place_load16(l->table + WIDE_TABLE_BYTES / 2 + (step * 16 + row) * 16);
+        const simt_four high =
+            simt_place_load16(l->table + WIDE_TABLE_BYTES / 2 + (step * 16 + row) * 16);
         simt_four words[2];
 
         SIMT_UNROLL

@@ -173,8 +173,8 @@ wide_store_outputs(const berthi_wide_kernel *a, const wide_lane *l, uint32_t inp
     SIMT_UNROLL
     for (uint32_t i = 0; i < WIDE_OUTPUTS; i += SIMT_GROUP / 8) {
         const uint32_t line = i + lane / 8;
-        const simt_four eight
-            = simt_place_load16(l->stage + line * WIDE_OUTPUT_LINE + lane % 8 * 16);
+        const simt_four eight =
+            simt_place_load16(l->stage + line * WIDE_OUTPUT_LINE + lane % 8 * 16);
 
         if (input + line < a->count)
             wide_store_eight(a, input + line, row + lane % 8 * 8, eight);

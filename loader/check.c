@@ -200,8 +200,8 @@ start_encoding(check *c, uint64_t berth, const berthi_cargo *cargo, encoding *e,
                                        .columns = cargo->shape[0],
                                        .element_bytes = (uint32_t)width_of(e) };
     if (!can_decode || !berthi_quantizer_can_init(&e->quantizer, &c->operations, storage,
-                                                  cargo->shape, cargo->rank) ||
-        !can_cut(cargo, e))
+                                                  cargo->shape, cargo->rank)
+        || !can_cut(cargo, e))
         return berthi_fail(error, BERTH_REASON_INTERNAL, NULL,
                            "a weight was encoded that cannot be");
     divide(c, cargo, e);
@@ -328,8 +328,8 @@ check_berth(check *c, uint64_t berth, berth_error *error)
         status = cargo.is_copied ? digest_copied(c, &cargo, &expected, error)
                                  : digest_encoded(c, berth, &cargo, &expected, error);
     /* On the disk the files are the berths: they have just been read. */
-    if (status == BERTH_OK && berthi_cargo_is_stored(&cargo) &&
-        model->tiers[model->plan->berths[berth].tier].device == NULL)
+    if (status == BERTH_OK && berthi_cargo_is_stored(&cargo)
+        && model->tiers[model->plan->berths[berth].tier].device == NULL)
         actual = expected;
     else if (status == BERTH_OK)
         status = berth_model_digest(c->model, berth, &actual, error);

@@ -158,8 +158,8 @@ berth_checkpoint_find(const berth_checkpoint *checkpoint, const char *name,
 static bool
 is_quantized(const berthi_entry *entry)
 {
-    return entry->flags != BERTH_ENCODING_NATIVE &&
-           entry->flags != BERTH_ENCODING_STATISTICS;
+    return entry->flags != BERTH_ENCODING_NATIVE
+           && entry->flags != BERTH_ENCODING_STATISTICS;
 }
 
 berth_status

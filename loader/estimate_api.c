@@ -70,8 +70,8 @@ is_repeated(const berthi_estimating *m, const int32_t *types, uint32_t row,
 {
     const uint64_t *const cells = m->e->cells;
 
-    return row > 0 && types[row] != m->train.base.type &&
-           memcmp(cells + row * columns, cells + (row - 1) * columns,
+    return row > 0 && types[row] != m->train.base.type
+           && memcmp(cells + row * columns, cells + (row - 1) * columns,
                   columns * sizeof *cells) == 0;
 }
 

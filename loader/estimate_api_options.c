@@ -39,8 +39,8 @@ take_type(berthi_estimating *m)
             m->error, "type", "is none of native, f32, bf16, f16, int8, nf4 and fp4");
     if (options->dtype >= 0)
         base->dtype = options->dtype;
-    else if (base->type == BERTHI_TYPE_F32 || base->type == BERTHI_TYPE_F16 ||
-             base->type == BERTHI_TYPE_BF16)
+    else if (base->type == BERTHI_TYPE_F32 || base->type == BERTHI_TYPE_F16
+             || base->type == BERTHI_TYPE_BF16)
         base->dtype = base->type == BERTHI_TYPE_F32   ? BERTH_F32
                       : base->type == BERTHI_TYPE_F16 ? BERTH_F16
                                                       : BERTH_BF16;
@@ -50,8 +50,8 @@ take_type(berthi_estimating *m)
         base->type = BERTHI_TYPE_NF4_DOUBLE;
     else if (options->double_quant != 0 && base->type == BERTHI_TYPE_FP4)
         base->type = BERTHI_TYPE_FP4_DOUBLE;
-    else if (options->double_quant != 0 && base->type != BERTHI_TYPE_NF4_DOUBLE &&
-             base->type != BERTHI_TYPE_FP4_DOUBLE)
+    else if (options->double_quant != 0 && base->type != BERTHI_TYPE_NF4_DOUBLE
+             && base->type != BERTHI_TYPE_FP4_DOUBLE)
         return berthi_fail_argument(m->error, "double_quant", "needs type nf4 or fp4");
     if (!m->shape->model.is_foreign || base->type == BERTHI_TYPE_NATIVE)
         return BERTH_OK;

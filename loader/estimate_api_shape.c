@@ -71,9 +71,9 @@ is_config_path(const char *path)
 static bool
 is_partial(const berth_error *error)
 {
-    return error->reason == BERTH_REASON_INDEX_SHARD ||
-           error->reason == BERTH_REASON_INCOMPLETE ||
-           error->reason == BERTH_REASON_MISSING_BLOB;
+    return error->reason == BERTH_REASON_INDEX_SHARD
+           || error->reason == BERTH_REASON_INCOMPLETE
+           || error->reason == BERTH_REASON_MISSING_BLOB;
 }
 
 /*
@@ -83,8 +83,8 @@ is_partial(const berth_error *error)
 static bool
 is_absence(const opening *o)
 {
-    return is_partial(&o->why) || (o->why.reason == BERTH_REASON_NOT_FOUND &&
-                                   o->options.variant == NULL);
+    return is_partial(&o->why) || (o->why.reason == BERTH_REASON_NOT_FOUND
+                                   && o->options.variant == NULL);
 }
 
 /* Opens the weights, if they are wanted and there, else the folder. */

@@ -103,13 +103,13 @@ role_of(const berthi_weight_source *source, const berthi_parameter *parameter,
     if (decision->encoding != BERTH_ENCODING_NATIVE)
         return decision->is_per_expert || parameter->is_experts ? BERTHI_WEIGHT_EXPERT
                                                                 : BERTHI_WEIGHT_LINEAR;
-    if (head_length > 0 && parameter->name_length > head_length &&
-        memcmp(parameter->name, head, head_length) == 0 &&
-        parameter->name[head_length] == '.')
+    if (head_length > 0 && parameter->name_length > head_length
+        && memcmp(parameter->name, head, head_length) == 0
+        && parameter->name[head_length] == '.')
         return BERTHI_WEIGHT_HEAD;
-    if (has_word(parameter->name, parameter->name_length, "embed") ||
-        has_word(parameter->name, parameter->name_length, "wte") ||
-        has_word(parameter->name, parameter->name_length, "wpe"))
+    if (has_word(parameter->name, parameter->name_length, "embed")
+        || has_word(parameter->name, parameter->name_length, "wte")
+        || has_word(parameter->name, parameter->name_length, "wpe"))
         return BERTHI_WEIGHT_EMBEDDING;
     return BERTHI_WEIGHT_OTHER;
 }

@@ -190,9 +190,9 @@ copy_to_device(berthi_load *load, berthi_load_hand *hand, uint32_t tier, void *t
     berthi_copy *const pending = &hand->pending;
     berth_status status;
 
-    if (pending->bytes > 0 && hand->pending_tier == tier &&
-        (const uint8_t *)pending->from + pending->bytes == bytes &&
-        (uint8_t *)pending->to + pending->bytes == to) {
+    if (pending->bytes > 0 && hand->pending_tier == tier
+        && (const uint8_t *)pending->from + pending->bytes == bytes
+        && (uint8_t *)pending->to + pending->bytes == to) {
         pending->bytes += size;
         return BERTH_OK;
     }

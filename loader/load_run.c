@@ -26,8 +26,8 @@ can_cut_turned(berthi_load_run *run, uint64_t step)
     if (!berthi_can_multiple(step, run->turning.columns, VALUES_MAX / width, &step))
         return false;
     run->unit = berthi_max_u64(BERTHI_SLAB_PIECE / width / step, 1) * step;
-    return berthi_can_mul(run->elements, width, &run->turned_bytes) &&
-           run->turned_bytes <= TURNED_MAX;
+    return berthi_can_mul(run->elements, width, &run->turned_bytes)
+           && run->turned_bytes <= TURNED_MAX;
 }
 
 /* Smaller units for a slice of columns, because what lies between them is read, too. */
@@ -64,8 +64,8 @@ can_cut(berthi_load_run *run)
     if (decoded == 1)
         return true;
     run->unit = decoded;
-    return (decoded % step == 0 || decoded == run->elements) &&
-           decoded <= VALUES_MAX / berthi_format_element_bytes(run->dtype);
+    return (decoded % step == 0 || decoded == run->elements)
+           && decoded <= VALUES_MAX / berthi_format_element_bytes(run->dtype);
 }
 
 static berth_status
@@ -134,17 +134,17 @@ berthi_load_run_init(const berthi_load *load, berthi_load_run *run, uint64_t ber
         cargo->record != NULL
             ? berthi_decoder_can_init(&run->decoder, &load->operations, cargo->record)
             : berthi_decoder_can_init_native(&run->decoder, stored, cargo->elements);
-    if (!can_decode ||
-        !berthi_quantizer_can_init(&run->quantizer, &load->operations, storage,
-                                   cargo->shape, cargo->rank) ||
-        !can_cut(run))
+    if (!can_decode
+        || !berthi_quantizer_can_init(&run->quantizer, &load->operations, storage,
+                                   cargo->shape, cargo->rank)
+        || !can_cut(run))
         return fail_cut(load, run, error);
     if (run->elements == 0)
         return BERTH_OK;
     run->unit = berthi_min_u64(run->unit, run->elements);
     run->units_left = berthi_divide_up(run->elements, run->unit);
-    run->is_direct = cargo->record == NULL && stored == run->dtype &&
-                     is_aligned(load, b->number, berthi_format_element_bytes(run->dtype));
+    run->is_direct = cargo->record == NULL && stored == run->dtype
+                     && is_aligned(load, b->number, berthi_format_element_bytes(run->dtype));
     if (!run->is_direct)
         run->values_bytes = (run->unit + berthi_decoder_lead_max(&run->decoder)) *
                             berthi_format_element_bytes(run->dtype);
@@ -167,8 +167,8 @@ verify_statistics(berthi_load *load, const berthi_load_run *run, berth_error *er
     berth_status status = BERTH_OK;
 
     for (uint32_t i = 0;
-         status == BERTH_OK && load->verify.is_on &&
-         berthi_statistics_has(load->checkpoint, run->record, &run->decoder,
+         status == BERTH_OK && load->verify.is_on
+         && berthi_statistics_has(load->checkpoint, run->record, &run->decoder,
                                run->statistics, i, &number, &bytes);
          i++)
         status = berthi_load_verify_add(load, number, 0, bytes,
@@ -205,8 +205,8 @@ take_region(berthi_load_tier *tier, uint64_t capacity, uint64_t bytes, uint64_t 
 
         if (region->bytes == 0)
             free = i;
-        if (region->bytes == 0 || region->begin >= at + bytes ||
-            region->begin + region->bytes <= at)
+        if (region->bytes == 0 || region->begin >= at + bytes
+            || region->begin + region->bytes <= at)
             continue;
         at = region->begin + region->bytes;
         i = UINT32_MAX; /* the others may be in the way of this place */
@@ -255,8 +255,8 @@ static void
 give_scratch(berthi_load *load, const berthi_load_run *run)
 {
     const berthi_model_tier *const tier = &load->model->tiers[run->tier];
-    const uint64_t at = (uint64_t)((const uint8_t *)run->absmax - tier->slab) -
-                        tier->scratch - BERTHI_SLAB_PIECE;
+    const uint64_t at = (uint64_t)((const uint8_t *)run->absmax - tier->slab)
+                        - tier->scratch - BERTHI_SLAB_PIECE;
     berthi_load_region *const regions = load->tiers[run->tier].regions;
 
     pthread_mutex_lock(&load->lock);

@@ -180,8 +180,8 @@ decode(const reading *r, uint32_t state, float *values, berth_error *error)
     const uint32_t table = berthi_state_table(state);
     float *const absmax = (float *)(void *)r->stored;
     uint8_t *const codes =
-        r->stored +
-        berthi_state_blocks(r->page.elements, r->source->block) * sizeof *absmax;
+        r->stored
+        + berthi_state_blocks(r->page.elements, r->source->block) * sizeof *absmax;
     const berth_status status = read_coded(r, state, codes, absmax, error);
 
     if (status != BERTH_OK)

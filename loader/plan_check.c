@@ -4,7 +4,6 @@
 
 #include "loader/findings.h"
 #include "loader/lease.h"
-#include "loader/model.h"
 #include "loader/plan_input.h"
 #include "loader/recipe_weight.h"
 #include "placement/slab.h"

@@ -94,17 +94,17 @@ measure(const berth_checkpoint *checkpoint, const berth_slice *slice, cut *out,
     if (slice->dimension >= entry->rank)
         return fail_slice(checkpoint, slice->tensor, "has no such dimension", error);
     berthi_entry_shape(checkpoint->table.text, entry, shape);
-    if (slice->first > shape[slice->dimension] ||
-        slice->count > shape[slice->dimension] - slice->first)
+    if (slice->first > shape[slice->dimension]
+        || slice->count > shape[slice->dimension] - slice->first)
         return fail_slice(checkpoint, slice->tensor, "does not reach so far", error);
     *out = (cut){ .rows = 1, .file = entry->shard };
     for (uint32_t i = 0; i < slice->dimension; i++)
         out->rows *= shape[i];
     for (uint32_t i = slice->dimension + 1; i < entry->rank; i++)
         inner *= shape[i];
-    if (!can_count(inner * slice->first, bits, &lead) ||
-        !can_count(inner * slice->count, bits, &out->width) ||
-        !can_count(inner * shape[slice->dimension], bits, &out->stride))
+    if (!can_count(inner * slice->first, bits, &lead)
+        || !can_count(inner * slice->count, bits, &out->width)
+        || !can_count(inner * shape[slice->dimension], bits, &out->stride))
         return fail_slice(checkpoint, slice->tensor,
                           "has no whole bytes where it would be cut", error);
     if (out->width == out->stride) {
@@ -245,8 +245,8 @@ list_pieces(slicing *s)
 
         if (c->begin == c->end)
             continue;
-        if (s->piece_count > 0 && piece[-1].file == c->file &&
-            c->begin < piece[-1].offset + piece[-1].bytes) {
+        if (s->piece_count > 0 && piece[-1].file == c->file
+            && c->begin < piece[-1].offset + piece[-1].bytes) {
             piece[-1].bytes = berthi_max_u64(piece[-1].bytes, c->end - piece[-1].offset);
             s->groups[s->piece_count - 1].count = i + 1 - s->groups[s->piece_count - 1].first;
             continue;
@@ -384,8 +384,8 @@ create(berth_context *context, const berth_checkpoint *checkpoint,
         berthi_memory_array(context, BERTHI_PURPOSE_CHUNKS, count, sizeof *s->pieces);
     s->files = berthi_memory_array(context, BERTHI_PURPOSE_CHUNKS, checkpoint->shard_count,
                                    sizeof *s->files);
-    if (s->cuts == NULL || s->order == NULL || s->groups == NULL || s->pieces == NULL ||
-        s->files == NULL)
+    if (s->cuts == NULL || s->order == NULL || s->groups == NULL || s->pieces == NULL
+        || s->files == NULL)
         status = berthi_fail_memory(error, "reading slices");
     else
         status = take_slices(s, slices, error);

@@ -138,10 +138,10 @@ berthi_layer_keeps(const berthi_shape *shape, const berthi_layer *layer,
     const uint64_t cross = layer->has_cross ? berthi_cache_layer(shape, layer, options,
                                                                  options->source)
                                             : 0;
-    const uint64_t states
-        = berthi_add_capped(berthi_times(layer->state_elements, 4),
-                            berthi_times(layer->convolution_elements,
-                                         berthi_dtype_bytes(options->dtype)));
+    const uint64_t states =
+        berthi_add_capped(berthi_times(layer->state_elements, 4),
+                          berthi_times(layer->convolution_elements,
+                                       berthi_dtype_bytes(options->dtype)));
 
     return berthi_times(options->batch,
                         berthi_add_capped(berthi_add_capped(cache, cross), states));

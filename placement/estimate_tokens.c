@@ -250,8 +250,8 @@ berthi_tokens_summarize(const berthi_tokens *tokens, uint64_t batch,
     static const struct {
         const char *name;
         uint32_t percent;
-    } points[BERTHI_TOKENS_POINTS]
-        = { { "p50", 50 }, { "p95", 95 }, { "p99", 99 }, { "max", 100 } };
+    } points[BERTHI_TOKENS_POINTS] =
+        { { "p50", 50 }, { "p95", 95 }, { "p99", 99 }, { "max", 100 } };
 
     memset(out, 0, sizeof *out);
     out->count = tokens->count;

@@ -192,14 +192,14 @@ read_biases(berthi_shape_reading *r, uint64_t flags)
     const bool has_qkv =
         berthi_shape_flag(r, "use_qkv_bias", flags & BERTHI_FAMILY_QKV_BIAS);
 
-    shape->has_attention_bias
-        = flags & BERTHI_FAMILY_USE_BIAS
-              ? has_all
-              : berthi_shape_flag(r, "attention_bias", has_qkv);
-    shape->has_mlp_bias
-        = flags & BERTHI_FAMILY_USE_BIAS
-              ? has_all
-              : berthi_shape_flag(r, "mlp_bias", flags & BERTHI_FAMILY_MLP_BIAS);
+    shape->has_attention_bias =
+        flags & BERTHI_FAMILY_USE_BIAS
+            ? has_all
+            : berthi_shape_flag(r, "attention_bias", has_qkv);
+    shape->has_mlp_bias =
+        flags & BERTHI_FAMILY_USE_BIAS
+            ? has_all
+            : berthi_shape_flag(r, "mlp_bias", flags & BERTHI_FAMILY_MLP_BIAS);
 }
 
 /* ------------------------------------------------------- what all layers share */
@@ -237,8 +237,8 @@ read_latent(berthi_shape_reading *r)
     berthi_shape *const shape = r->shape;
     berthi_layer *const layer = &r->layer;
 
-    shape->latent_rank
-        = berthi_shape_member(r, "kv_lora_rank", 0, BERTHI_SHAPE_HEADS, 0);
+    shape->latent_rank =
+        berthi_shape_member(r, "kv_lora_rank", 0, BERTHI_SHAPE_HEADS, 0);
     if (shape->latent_rank == 0)
         return;
     shape->query_rank = berthi_shape_member(r, "q_lora_rank", 0, BERTHI_SHAPE_HEADS, 0);
@@ -400,15 +400,15 @@ read_model(berthi_shape_reading *r)
     const bool has_encoder = family->flags & BERTHI_FAMILY_ENCODER;
     uint64_t wide;
 
-    shape->hidden
-        = need(r, hidden_keys, BERTHI_SHAPE_WIDTH / 16, family->hidden);
+    shape->hidden =
+        need(r, hidden_keys, BERTHI_SHAPE_WIDTH / 16, family->hidden);
     shape->layers = need(r, has_encoder ? decoder_keys : layer_keys,
                          BERTHI_SHAPE_LAYERS, family->layers);
     if (has_encoder)
-        shape->encoder_layers
-            = need(r, encoder_keys, BERTHI_SHAPE_LAYERS, 0);
-    shape->vocabulary
-        = need(r, vocabulary_keys, UINT32_MAX, family->vocabulary);
+        shape->encoder_layers =
+            need(r, encoder_keys, BERTHI_SHAPE_LAYERS, 0);
+    shape->vocabulary =
+        need(r, vocabulary_keys, UINT32_MAX, family->vocabulary);
     /* OPT has its words narrower in one of its models, and ends without a norm there. */
     shape->embedding = berthi_shape_member(r, "word_embed_proj_dim", 1,
                                            BERTHI_SHAPE_WIDTH / 16, shape->hidden);
@@ -418,8 +418,8 @@ read_model(berthi_shape_reading *r)
                             && !berthi_shape_flag(r, "_remove_final_layer_norm", false);
     read_positions(r, family->flags);
     /* Falcon's later models have a norm for each half of the layer. */
-    shape->layer_norms
-        = family->norms + berthi_shape_flag(r, "new_decoder_architecture", false);
+    shape->layer_norms =
+        family->norms + berthi_shape_flag(r, "new_decoder_architecture", false);
     shape->mlp_matrices = mlp_matrices(r, family->flags);
     read_state(r, family->flags);
     read_biases(r, family->flags);

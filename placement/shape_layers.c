@@ -103,18 +103,18 @@ static void
 read_windows(berthi_shape_reading *r, layer_rules *rules)
 {
     const berthi_family *const family = r->shape->family;
-    const uint64_t chunk
-        = berthi_shape_member(r, "attention_chunk_size", 1, BERTHI_SHAPE_TOKENS, 0);
+    const uint64_t chunk =
+        berthi_shape_member(r, "attention_chunk_size", 1, BERTHI_SHAPE_TOKENS, 0);
 
-    rules->window
-        = berthi_shape_member(r, "sliding_window", 0, BERTHI_SHAPE_TOKENS, chunk);
+    rules->window =
+        berthi_shape_member(r, "sliding_window", 0, BERTHI_SHAPE_TOKENS, chunk);
     /* With layer_types the list decides, layer by layer; so does the family without. */
     if (family->window == BERTHI_WINDOW_PATTERN)
         rules->pattern = berthi_shape_number(r, pattern_keys, 1, BERTHI_SHAPE_LAYERS,
                                              family->pattern);
     if (family->window == BERTHI_WINDOW_UPPER) {
-        rules->first
-            = berthi_shape_member(r, "max_window_layers", 0, BERTHI_SHAPE_LAYERS, 28);
+        rules->first =
+            berthi_shape_member(r, "max_window_layers", 0, BERTHI_SHAPE_LAYERS, 28);
         if (!berthi_shape_flag(r, "use_sliding_window", false))
             rules->window = 0;
     }
@@ -156,23 +156,23 @@ read_experts(berthi_shape_reading *r, layer_rules *rules)
         return;
     }
     sparse->experts_used = berthi_shape_number(r, used_keys, 1, sparse->experts, 1);
-    sparse->expert_intermediate
-        = berthi_shape_number(r, expert_width_keys, 1, width, r->layer.intermediate);
+    sparse->expert_intermediate =
+        berthi_shape_number(r, expert_width_keys, 1, width, r->layer.intermediate);
     shared = berthi_shape_member(r, "n_shared_experts", 0, most, is_one);
-    sparse->shared_intermediate
-        = berthi_shape_number(r, shared_keys, 0, width,
-                              shared * sparse->expert_intermediate);
+    sparse->shared_intermediate =
+        berthi_shape_number(r, shared_keys, 0, width,
+                            shared * sparse->expert_intermediate);
     /* Llama 4 gives the dense layers' width a name of its own. */
     r->layer.intermediate = berthi_shape_member(r, "intermediate_size_mlp", 1, width,
                                                 r->layer.intermediate);
-    rules->first_sparse
-        = berthi_shape_member(r, "first_k_dense_replace", 0, BERTHI_SHAPE_LAYERS, 0);
-    rules->sparse_every
-        = berthi_shape_member(r, "moe_layer_freq", 1, BERTHI_SHAPE_LAYERS, 1);
-    rules->sparse_step
-        = berthi_shape_member(r, "decoder_sparse_step", 1, BERTHI_SHAPE_LAYERS,
-                              berthi_shape_member(r, "interleave_moe_layer_step", 1,
-                                                  BERTHI_SHAPE_LAYERS, 1));
+    rules->first_sparse =
+        berthi_shape_member(r, "first_k_dense_replace", 0, BERTHI_SHAPE_LAYERS, 0);
+    rules->sparse_every =
+        berthi_shape_member(r, "moe_layer_freq", 1, BERTHI_SHAPE_LAYERS, 1);
+    rules->sparse_step =
+        berthi_shape_member(r, "decoder_sparse_step", 1, BERTHI_SHAPE_LAYERS,
+                            berthi_shape_member(r, "interleave_moe_layer_step", 1,
+                                                BERTHI_SHAPE_LAYERS, 1));
     rules->dense = open_numbers(r, "mlp_only_layers");
 }
 

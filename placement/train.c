@@ -85,10 +85,10 @@ add_weights(training *t)
     const uint64_t trained = t->trainable.parameters;
     const uint64_t kept = berthi_train_kept_bytes(options);
     const berthi_estimate_options as = weights_as(t);
-    const berthi_line_kind adapters
-        = on_device(BERTHI_PART_ADAPTERS, BERTHI_BASIS_FORMULA, word_of(t, kept));
-    const berthi_line_kind master
-        = on_device(BERTHI_PART_MASTER, BERTHI_BASIS_FORMULA, "f32");
+    const berthi_line_kind adapters =
+        on_device(BERTHI_PART_ADAPTERS, BERTHI_BASIS_FORMULA, word_of(t, kept));
+    const berthi_line_kind master =
+        on_device(BERTHI_PART_MASTER, BERTHI_BASIS_FORMULA, "f32");
     const berthi_line_kind casts = on_device(BERTHI_PART_CASTS, BERTHI_BASIS_ESTIMATE,
                                              berthi_dtype_word(options->base.dtype));
 
@@ -117,8 +117,8 @@ add_gradients(training *t)
 {
     const berthi_train_options *const options = t->options;
     const uint64_t kept = options->accumulates_f32 ? 4 : berthi_train_kept_bytes(options);
-    const berthi_line_kind gradients
-        = on_device(BERTHI_PART_GRADIENTS, BERTHI_BASIS_FORMULA, word_of(t, kept));
+    const berthi_line_kind gradients =
+        on_device(BERTHI_PART_GRADIENTS, BERTHI_BASIS_FORMULA, word_of(t, kept));
 
     berthi_line_add(t->out, &gradients, berthi_times(t->trainable.parameters, kept),
                     "%" PRIu64 " parameters * %" PRIu64
@@ -129,20 +129,20 @@ add_gradients(training *t)
 static void
 add_states(training *t)
 {
-    const berthi_optimizer *const optimizer
-        = berthi_optimizer_find(t->options->optimizer);
+    const berthi_optimizer *const optimizer =
+        berthi_optimizer_find(t->options->optimizer);
     const berthi_optimizer_bytes *const states = &t->trainable.states;
     const bool is_8bit = optimizer->bits == BERTHI_STATES_8;
     const uint64_t bytes = optimizer->bits == BERTHI_STATES_AS_PARAMETER
                                ? berthi_train_master_bytes(t->options)
                                : 4;
     const char *const word = is_8bit ? "8-bit" : word_of(t, bytes);
-    const berthi_line_kind device
-        = on_device(BERTHI_PART_OPTIMIZER, BERTHI_BASIS_FORMULA, word);
-    const berthi_line_kind host
-        = on_host(BERTHI_PART_PAGED, word);
-    const berthi_line_kind pages
-        = on_device(BERTHI_PART_PAGES, BERTHI_BASIS_FORMULA, word);
+    const berthi_line_kind device =
+        on_device(BERTHI_PART_OPTIMIZER, BERTHI_BASIS_FORMULA, word);
+    const berthi_line_kind host =
+        on_host(BERTHI_PART_PAGED, word);
+    const berthi_line_kind pages =
+        on_device(BERTHI_PART_PAGES, BERTHI_BASIS_FORMULA, word);
 
     berthi_line_add(t->out, &device, states->device, "%s: %" PRIu32 " states%s%s",
                     optimizer->name, optimizer->states,
@@ -187,11 +187,11 @@ add_checkpoints(training *t, uint64_t largest)
     const uint64_t every = berthi_min_u64(t->options->checkpoint_every, layers);
     const uint64_t row = shape->hidden * berthi_dtype_bytes(t->options->base.dtype);
     const char *const word = berthi_dtype_word(t->options->base.dtype);
-    const berthi_line_kind kept
-        = on_device(BERTHI_PART_CHECKPOINTS, BERTHI_BASIS_MEASURED, word);
-    const berthi_line_kind again
-        = on_device(BERTHI_PART_RECOMPUTED, berthi_train_layer_basis(shape, t->options),
-                    word);
+    const berthi_line_kind kept =
+        on_device(BERTHI_PART_CHECKPOINTS, BERTHI_BASIS_MEASURED, word);
+    const berthi_line_kind again =
+        on_device(BERTHI_PART_RECOMPUTED, berthi_train_layer_basis(shape, t->options),
+                  word);
     const uint64_t points = berthi_divided(layers, every);
 
     berthi_line_add(t->out, &kept, berthi_times(t->tokens, berthi_times(row, points)),
@@ -210,9 +210,9 @@ static void
 add_activations(training *t)
 {
     const berthi_shape *const shape = t->model->shape;
-    const berthi_line_kind all
-        = on_device(BERTHI_PART_ACTIVATIONS, berthi_train_layer_basis(shape, t->options),
-                    berthi_dtype_word(t->options->base.dtype));
+    const berthi_line_kind all =
+        on_device(BERTHI_PART_ACTIVATIONS, berthi_train_layer_basis(shape, t->options),
+                  berthi_dtype_word(t->options->base.dtype));
     uint64_t largest = 0;
     uint64_t sum = 0;
 
@@ -239,8 +239,8 @@ add_head(training *t)
     const bool is_f32 = options->base.dtype == BERTH_F32;
     const berthi_line_kind norm = on_device(BERTHI_PART_FINAL_NORM, BERTHI_BASIS_ESTIMATE,
                                             berthi_dtype_word(options->base.dtype));
-    const berthi_line_kind loss
-        = on_device(BERTHI_PART_LOSS, BERTHI_BASIS_FORMULA, is_f32 ? "f32" : "16-bit, f32");
+    const berthi_line_kind loss =
+        on_device(BERTHI_PART_LOSS, BERTHI_BASIS_FORMULA, is_f32 ? "f32" : "16-bit, f32");
     const uint64_t logit = is_f32 ? 8 : 10;
     const uint64_t positions = options->loss_chunk > 0
                                    ? berthi_min_u64(options->loss_chunk, t->tokens)
@@ -279,10 +279,10 @@ static void
 add_batches(training *t)
 {
     const berthi_train_options *const options = t->options;
-    const berthi_line_kind device
-        = on_device(BERTHI_PART_BATCHES, BERTHI_BASIS_FORMULA, "int64");
-    const berthi_line_kind host
-        = on_host(BERTHI_PART_PINNED, "int64");
+    const berthi_line_kind device =
+        on_device(BERTHI_PART_BATCHES, BERTHI_BASIS_FORMULA, "int64");
+    const berthi_line_kind host =
+        on_host(BERTHI_PART_PINNED, "int64");
     const uint64_t batch = berthi_times(t->tokens, BATCH_BYTES);
     const uint64_t ready = berthi_times(options->workers, options->prefetch_factor);
 
@@ -301,10 +301,10 @@ add_batches(training *t)
 static uint64_t
 dynamic_bytes(const berthi_estimate *estimate)
 {
-    static const int32_t parts[]
-        = { BERTHI_PART_CASTS,      BERTHI_PART_PAGES,       BERTHI_PART_ACTIVATIONS,
-            BERTHI_PART_CHECKPOINTS, BERTHI_PART_RECOMPUTED, BERTHI_PART_FINAL_NORM,
-            BERTHI_PART_LOSS,        BERTHI_PART_DEQUANTIZED };
+    static const int32_t parts[] =
+        { BERTHI_PART_CASTS,      BERTHI_PART_PAGES,       BERTHI_PART_ACTIVATIONS,
+          BERTHI_PART_CHECKPOINTS, BERTHI_PART_RECOMPUTED, BERTHI_PART_FINAL_NORM,
+          BERTHI_PART_LOSS,        BERTHI_PART_DEQUANTIZED };
     uint64_t bytes = 0;
 
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)

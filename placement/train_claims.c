@@ -145,9 +145,9 @@ claim_qlora_70b(claiming *c)
 {
     static const char table[] = "70B QLoRA on one 80 GB card";
     static const int32_t batch[] = { BERTHI_PART_LOSS, BERTHI_PART_BATCHES };
-    static const int32_t overhead[]
-        = { BERTHI_PART_CONTEXT, BERTHI_PART_WORKSPACE, BERTHI_PART_FRAGMENTATION,
-            BERTHI_PART_DEQUANTIZED, BERTHI_PART_FINAL_NORM };
+    static const int32_t overhead[] =
+        { BERTHI_PART_CONTEXT, BERTHI_PART_WORKSPACE, BERTHI_PART_FRAGMENTATION,
+          BERTHI_PART_DEQUANTIZED, BERTHI_PART_FINAL_NORM };
 
     say(add(c, table, "model", 35000, weights(c)),
         "half a byte for everything; embeddings and head stay in 16 bits, and blocks "
@@ -221,8 +221,8 @@ is_4bit(int32_t type)
 static void
 claim_full(claiming *c)
 {
-    const berthi_optimizer *const optimizer
-        = berthi_optimizer_find(c->options->optimizer);
+    const berthi_optimizer *const optimizer =
+        berthi_optimizer_find(c->options->optimizer);
 
     if (optimizer->states != 2)
         return;

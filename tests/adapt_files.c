@@ -141,8 +141,8 @@ write_config(const adapted *m, writing *w, const char *base, berth_error *error)
 {
     const char *const text = config_of(m, base);
     const uint64_t length = strlen(text);
-    berth_status status
-        = berthi_writer_create(w->writer, CONFIG, length, &w->file, error);
+    berth_status status =
+        berthi_writer_create(w->writer, CONFIG, length, &w->file, error);
 
     if (status == BERTH_OK)
         status = put(w, text, length, 0, error);
@@ -157,8 +157,8 @@ adapt_write(const adapted *m, const char *folder, const char *base)
     const berthi_writer_options options = { .job = "adapters\n", .overwrite = true };
     writing w = { .writer = NULL };
     berth_error error = { .status = BERTH_OK };
-    berth_status status
-        = berthi_writer_open(m->context, folder, &options, &w.writer, &error);
+    berth_status status =
+        berthi_writer_open(m->context, folder, &options, &w.writer, &error);
 
     if (strpbrk(base, "\"\\") != NULL)
         die("has to be written as it is", base);

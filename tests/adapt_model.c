@@ -135,8 +135,8 @@ static void
 add_linear(adapted *m, uint32_t number, adapt_projection p, uint64_t rows, uint64_t columns)
 {
     adapt_linear *const l = &m->layers[number].linears[p];
-    const char *const name
-        = fixture_format("model.layers.%u.%s", number, adapt_projection_names[p]);
+    const char *const name =
+        fixture_format("model.layers.%u.%s", number, adapt_projection_names[p]);
 
     l->shape[0] = rows;
     l->shape[1] = columns;

@@ -41,8 +41,8 @@ estimated_text(const char *text)
 estimated *
 estimated_config(const char *name)
 {
-    char *const text
-        = fixture_read(fixture_format("tests/data/configs/%s.json", name), NULL);
+    char *const text =
+        fixture_read(fixture_format("tests/data/configs/%s.json", name), NULL);
     estimated *const e = estimated_text(text);
 
     free(text);

@@ -244,6 +244,9 @@ lint_format()
         { last = $0 }
         /\t/ && FILENAME != "Makefile" { print FILENAME ":" FNR ": tab" }
         /[ \t\r]$/ { print FILENAME ":" FNR ": trailing blank" }
+        code && /^ += / { print FILENAME ":" FNR ": begins with what ends the line before: =" }
+        code && /[^ *] (&&|\|\|)( +\\)?$/ {
+            print FILENAME ":" FNR ": ends with what begins the next line: && or ||" }
         code || script {
             line = $0; gsub(/[\200-\277]/, "", line)
             if (length(line) > 100) print FILENAME ":" FNR ": " length(line) " columns" }' /dev/null

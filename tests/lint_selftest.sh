@@ -113,6 +113,10 @@ file kernels/plant.c "$(printf '\tint x;')" 'int y; ' "int $(printf '%0100d' 0 |
 refused "tab, trailing blank, long line" format "kernels/plant.c:2: tab" \
     "kernels/plant.c:3: trailing" "kernels/plant.c:4: 105 columns"
 start
+file kernels/plant.c 'int x' '    = 1;' 'int y = 1 &&' '    2;'
+refused "lines that break elsewhere" format "kernels/plant.c:3: begins with" \
+    "kernels/plant.c:4: ends with"
+start
 echo 'typedef int plant;' >kernels/plant.c
 refused "a file without licence" format kernels/plant.c SPDX
 start

@@ -442,8 +442,8 @@ crc_of(berth_checkpoint *checkpoint, uint64_t tensor, uint32_t crc)
     must(berth_checkpoint_tensor(checkpoint, tensor, &t) == BERTH_OK,
          "berth_checkpoint_tensor");
     bytes = weights_alloc(t.bytes);
-    must(berth_checkpoint_read(checkpoint, tensor, 0, UINT64_MAX, bytes, t.bytes, NULL) ==
-             BERTH_OK,
+    must(berth_checkpoint_read(checkpoint, tensor, 0, UINT64_MAX, bytes, t.bytes, NULL)
+             == BERTH_OK,
          "berth_checkpoint_read");
     crc = berthi_digest_crc32(crc, bytes, (size_t)t.bytes);
     free(bytes);

@@ -43,8 +43,8 @@ device_of(const passing *p, uint32_t layer)
 
     CHECK_EQ(berth_plan_get_layer(p->l->p.plan, layer, &of_layer), BERTH_OK);
     for (uint32_t t = 0; t < of_layer.home; t++)
-        number += berth_plan_get_tier(p->l->p.plan, t, &tier) == BERTH_OK &&
-                  tier.kind == BERTH_TIER_GPU;
+        number += berth_plan_get_tier(p->l->p.plan, t, &tier) == BERTH_OK
+                  && tier.kind == BERTH_TIER_GPU;
     return number;
 }
 

@@ -63,9 +63,9 @@ draw_absmax(product_problem *p)
         p->absmax_codes[i] = (uint8_t)(random_next(&state) >> 20);
         p->absmax[i] = i % 50 == 49 ? 0.0f : 0.01f + 0.09f * random_share(&state);
         if (p->c.is_double)
-            p->absmax[i]
-                = berthi_core_absmax_recover(berthi_signed_map, p->absmax_codes[i],
-                                             p->absmax2[i / BERTHI_DOUBLE_BLOCK], p->offset);
+            p->absmax[i] =
+                berthi_core_absmax_recover(berthi_signed_map, p->absmax_codes[i],
+                                           p->absmax2[i / BERTHI_DOUBLE_BLOCK], p->offset);
     }
 }
 
@@ -192,8 +192,8 @@ sum_exactly(const product_problem *p, uint32_t input, uint64_t row)
         const uint32_t code = i % 2 == 0 ? p->codes[i / 2] >> 4 : p->codes[i / 2] & 15u;
         const float value = berthi_core_float(values[code]);
         const float absmax = p->absmax[i / c->block_size];
-        const double by
-            = (double)berthi_core_load(p->inputs, c->dtype, input * c->columns + k);
+        const double by =
+            (double)berthi_core_load(p->inputs, c->dtype, input * c->columns + k);
         const double own = round_weight(c, value, absmax) * by;
 
         sum.own += own;

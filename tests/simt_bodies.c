@@ -57,8 +57,8 @@ is_wide(berthi_kernel_id kernel)
 void
 simt_level_launch(const berthi_launch *l)
 {
-    static void (*const kernels[KERNEL_COUNT])(const void *argument)
-        = { BERTHI_KERNELS(KERNEL_OF) };
+    static void (*const kernels[KERNEL_COUNT])(const void *argument) =
+        { BERTHI_KERNELS(KERNEL_OF) };
     const simt_launch on_machine = { .threads = l->threads, .ctas = l->ctas,
                                      .first_cta = level_first, .room_bytes = l->room_bytes,
                                      .order = level_order, .seed = level_seed,

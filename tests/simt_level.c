@@ -431,8 +431,8 @@ simt_update(const berthi_update_arguments *u, const berthi_update_constants *c)
 
         a->state[k].values = wanted(s->values, u->count * sizeof(float));
         a->state[k].codes = wanted(s->codes, u->count);
-        a->state[k].absmax
-            = wanted(s->absmax, blocks_of(u->count, BERTHI_UPDATE_BLOCK) * sizeof(float));
+        a->state[k].absmax =
+            wanted(s->absmax, blocks_of(u->count, BERTHI_UPDATE_BLOCK) * sizeof(float));
     }
     CHECK_EQ(berthi_launch_update(&r, &l, NULL), BERTH_OK);
     if (update_turns != 0) {
@@ -563,20 +563,19 @@ bool
 simt_multiply_together(const berthi_product_task *tasks, uint32_t count)
 {
     const berthi_multiply_arguments *const first = tasks[0].what;
-    const void *const inputs
-        = given(first->inputs, first->count * first->columns * width_of(first->dtype));
+    const void *const inputs =
+        given(first->inputs, first->count * first->columns * width_of(first->dtype));
     berthi_launch launches[SIMT_TOGETHER];
     const bool are_settled = take_settled();
     bool are_one;
 
     for (uint32_t i = 0; i < count; i++) {
         const berthi_multiply_arguments a = place_product(tasks[i].what, inputs, are_settled);
-        const berthi_product_task placed
-            = { .what = &a, .values = tasks[i].values,
-                .capability = capability_for(tasks[i].capability),
-                .processors = tasks[i].processors,
-                .room_bytes = room_for(tasks[i].room_bytes),
-                .has_tiles = tasks[i].has_tiles };
+        const berthi_product_task placed = { .what = &a, .values = tasks[i].values,
+                                             .capability = capability_for(tasks[i].capability),
+                                             .processors = tasks[i].processors,
+                                             .room_bytes = room_for(tasks[i].room_bytes),
+                                             .has_tiles = tasks[i].has_tiles };
 
         CHECK_EQ(berthi_launch_product(&placed, &launches[i], NULL), BERTH_OK);
     }

@@ -430,8 +430,8 @@ berthi_simt_multiply_wide(float *sums, const uint32_t *rows, uint32_t place, uin
         simt_complain("more products under way than this machine keeps");
         return;
     }
-    l->products[l->product_count++]
-        = (product){ sums, rows, place, count, l->ended, is_bf16, adds };
+    l->products[l->product_count++] =
+        (product){ sums, rows, place, count, l->ended, is_bf16, adds };
     l->multiplied = l->multiplied * 31 + place * 2 + count + 1;
     if (multiplies_at_once(l))
         finish_products(l->product_count);

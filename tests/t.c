@@ -71,8 +71,8 @@ bool t_check_integers(t_place place, t_integer actual, const char *relation,
 {
     int order = compare(actual, expected);
     bool held = order == 0 ? relation[0] != '!' && relation[1] == '='
-                           : relation[0] == '!' ||
-                                 relation[0] == (order < 0 ? '<' : '>');
+                           : relation[0] == '!'
+                                 || relation[0] == (order < 0 ? '<' : '>');
 
     if (held)
         return true;

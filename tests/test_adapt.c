@@ -59,10 +59,10 @@ test_forward_is_the_librarys(void)
     berth_context *const context = open_context();
     uint64_t id_bytes;
     uint64_t bytes;
-    int64_t *const ids
-        = read_tensor(context, ADAPT_MODEL ".logits.safetensors", "input_ids", &id_bytes);
-    float *const wanted
-        = read_tensor(context, ADAPT_MODEL ".logits.safetensors", "nf4_dequant_fp32", &bytes);
+    int64_t *const ids =
+        read_tensor(context, ADAPT_MODEL ".logits.safetensors", "input_ids", &id_bytes);
+    float *const wanted =
+        read_tensor(context, ADAPT_MODEL ".logits.safetensors", "nf4_dequant_fp32", &bytes);
     const uint32_t count = (uint32_t)(id_bytes / sizeof *ids);
     uint32_t prompt[ADAPT_TOKENS_MAX];
     double largest = 0;

@@ -444,8 +444,8 @@ test_odd_addresses(void)
     T_REQUIRE(open_machine(&r, &late));
     s = make_sample(r.device, OF_4BIT, BERTH_F32, 8, 64, 40);
     odd = request_of(&s);
-    odd.arguments.multiply.absmax
-        = (const float *)(void *)(s.memory + s.at[ABSMAX] + 2);
+    odd.arguments.multiply.absmax =
+        (const float *)(void *)(s.memory + s.at[ABSMAX] + 2);
     CHECK_EQ(r.device->table->launch(r.device, &odd, NULL, &error), BERTH_EUNSUPPORTED);
     CHECK_CONTAINS(error.message, "absmax at an address that is no multiple of 4");
     CHECK_EQ(fake_gemm_read().opened, 0);
@@ -800,8 +800,8 @@ test_together_refused(void)
     CHECK_EQ(r.device->table->launch_together(r.device, requests, 2, NULL, &error),
              BERTH_EUNSUPPORTED);
     requests[1].arguments.multiply.block_size = BLOCK;
-    requests[1].arguments.multiply.absmax
-        = (const float *)(void *)(s.memory + s.at[ABSMAX] + 2);
+    requests[1].arguments.multiply.absmax =
+        (const float *)(void *)(s.memory + s.at[ABSMAX] + 2);
     CHECK_EQ(r.device->table->launch_together(r.device, requests, 2, NULL, &error),
              BERTH_EUNSUPPORTED);
     CHECK_CONTAINS(error.message, "absmax at an address that is no multiple of 4");

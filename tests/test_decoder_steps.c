@@ -85,9 +85,9 @@ test_take(void)
         berthi_take_run(&s);
         for (uint32_t i = 0; i < 42; i++) {
             const uint64_t row = expected[i / 7];
-            const float value
-                = row < s.rows ? (float)number_of(&table, s.table_dtype, row * 7 + i % 7)
-                               : 0.0f;
+            const float value =
+                row < s.rows ? (float)number_of(&table, s.table_dtype, row * 7 + i % 7)
+                             : 0.0f;
 
             CHECK(number_of(&outputs, s.dtype, i)
                   == (double)berthi_core_rounded(value, s.dtype));
@@ -366,8 +366,9 @@ test_add(void)
     const float values[14] = { 0x1p24f, 1.0f, 1.0f, 2.0f, 3.0f,  4.0f, 5.0f,
                                6.0f,    2.0f, 8.0f, 9.0f, 10.0f, 1.0f, 1.0f };
     float sums[8] = { 1.0f, 1.0f, 0.0f, 0.0f, 10.0f, 20.0f, 7.0f, 7.0f };
-    static const float expected[8] /* the last row is none of them */
-        = { 1.0f + 2.0f * 3.0f, 1.0f + 2.0f * 4.0f, 0x1p24f, 6.0f, 9.0f, 18.0f, 7.0f, 7.0f };
+    /* The last row is none of them. */
+    static const float expected[8] =
+        { 1.0f + 2.0f * 3.0f, 1.0f + 2.0f * 4.0f, 0x1p24f, 6.0f, 9.0f, 18.0f, 7.0f, 7.0f };
     uint16_t halves[2] = { 0x4000, 0x7E01 };
     berth_add s = { .sums = sums, .values = values, .rows = rows, .weights = weights,
                     .dtype = BERTH_F32, .share = 2, .count = 7, .sum_rows = 3,

@@ -442,8 +442,9 @@ test_cost_of_attention(void)
 {
     steps s = make_steps();
     berth_attend *const a = &s.request[3].arguments.attend;
-    static const uint64_t cases[][3] /* position, window, positions seen */
-        = { { 0, 0, 3 }, { 7, 0, 10 }, { 7, 1, 3 }, { 7, 7, 9 }, { 7, 8, 10 }, { 7, 100, 10 } };
+    /* Position, window, positions seen. */
+    static const uint64_t cases[][3] =
+        { { 0, 0, 3 }, { 7, 0, 10 }, { 7, 1, 3 }, { 7, 7, 9 }, { 7, 8, 10 }, { 7, 100, 10 } };
     rig r;
 
     T_REQUIRE(rig_open(&r, PLAIN));
@@ -472,9 +473,9 @@ static const fake_cuda_machine gpu = { .count = 1, .driver = 13000, .architectur
 static void
 test_gpus(void)
 {
-    static const berthi_kernel_id kernels[STEPS]
-        = { KERNEL_take, KERNEL_norm, KERNEL_rotate, KERNEL_attend_f16,
-            KERNEL_gate, KERNEL_add,  KERNEL_choose, KERNEL_largest, KERNEL_norm };
+    static const berthi_kernel_id kernels[STEPS] =
+        { KERNEL_take, KERNEL_norm, KERNEL_rotate, KERNEL_attend_f16,
+          KERNEL_gate, KERNEL_add,  KERNEL_choose, KERNEL_largest, KERNEL_norm };
     rig r;
 
     if (!simt_has_fibers())

@@ -128,8 +128,8 @@ draw(const layout *l, uint8_t *there)
 {
     const shape *const s = &l->s;
     uint8_t *const memory = calloc(1, l->bytes);
-    berthi_product_expert *const experts
-        = memory != NULL ? (berthi_product_expert *)(void *)(memory + l->experts) : NULL;
+    berthi_product_expert *const experts =
+        memory != NULL ? (berthi_product_expert *)(void *)(memory + l->experts) : NULL;
 
     if (memory == NULL)
         abort();
@@ -194,8 +194,8 @@ multiply_one(const rig *r, const layout *l, const berthi_product_expert *its, ui
 static void
 multiply_each(const rig *r, const layout *l, const uint8_t *host, uint8_t *memory)
 {
-    const berthi_product_expert *const experts
-        = (const berthi_product_expert *)(const void *)(host + l->experts);
+    const berthi_product_expert *const experts =
+        (const berthi_product_expert *)(const void *)(host + l->experts);
     const uint32_t most = (l->s.most_inputs + 7) / 8 * 8;
 
     for (uint32_t e = 0; e < EXPERTS; e++)

@@ -451,8 +451,8 @@ test_refused_by_each(void)
     do {                                                                              \
         berthi_request odd = good;                                                    \
                                                                                       \
-        odd.arguments.multiply.member                                                 \
-            = (void *)((uintptr_t)odd.arguments.multiply.member + (by));              \
+        odd.arguments.multiply.member =                                               \
+            (void *)((uintptr_t)odd.arguments.multiply.member + (by));                \
         rig_check_refused(&r, &odd, why);                                                 \
     } while (0)
 

@@ -295,16 +295,15 @@ static berthi_request
 measure_at(gradients *g)
 {
     return (berthi_request){ .operation = BERTHI_OPERATION_MEASURE,
-                             .arguments.measure
-                             = { LENGTH, g->narrow, BERTH_BF16, g->sums } };
+                             .arguments.measure = { LENGTH, g->narrow, BERTH_BF16, g->sums } };
 }
 
 static berthi_request
 accumulate_at(gradients *g)
 {
     return (berthi_request){ .operation = BERTHI_OPERATION_ACCUMULATE,
-                             .arguments.accumulate
-                             = { LENGTH, g->wide, BERTH_F32, BERTH_BF16, g->narrow, 0.5f } };
+                             .arguments.accumulate =
+                                 { LENGTH, g->wide, BERTH_F32, BERTH_BF16, g->narrow, 0.5f } };
 }
 
 static void
@@ -376,11 +375,10 @@ test_what_gradients_touch(void)
     memset(wide, 0, LENGTH * 4);
     memset(narrow, 0, LENGTH * 2);
     measure = (berthi_request){ .operation = BERTHI_OPERATION_MEASURE,
-                                .arguments.measure
-                                = { LENGTH, narrow, BERTH_BF16, sums } };
+                                .arguments.measure = { LENGTH, narrow, BERTH_BF16, sums } };
     accumulate = (berthi_request){ .operation = BERTHI_OPERATION_ACCUMULATE,
-                                   .arguments.accumulate
-                                   = { LENGTH, wide, BERTH_F32, BERTH_BF16, narrow, 1.0f } };
+                                   .arguments.accumulate =
+                                       { LENGTH, wide, BERTH_F32, BERTH_BF16, narrow, 1.0f } };
     begin = rig_now(&r);
     CHECK_EQ(r.device->table->launch(r.device, &measure, NULL, NULL), BERTH_OK);
     rig_sync(r.device, NULL);

@@ -314,11 +314,11 @@ test_words(void)
 static void
 test_lines(void)
 {
-    static const int32_t order[]
-        = { BERTHI_PART_LINEARS, BERTHI_PART_OTHERS,        BERTHI_PART_CACHE,
-            BERTHI_PART_ACTIVATIONS, BERTHI_PART_LOGITS,    BERTHI_PART_CONTEXT,
-            BERTHI_PART_WORKSPACE, BERTHI_PART_FRAGMENTATION, BERTHI_PART_DECODE,
-            BERTHI_PART_CACHE_READ, BERTHI_PART_WEIGHT_READ };
+    static const int32_t order[] =
+        { BERTHI_PART_LINEARS, BERTHI_PART_OTHERS,        BERTHI_PART_CACHE,
+          BERTHI_PART_ACTIVATIONS, BERTHI_PART_LOGITS,    BERTHI_PART_CONTEXT,
+          BERTHI_PART_WORKSPACE, BERTHI_PART_FRAGMENTATION, BERTHI_PART_DECODE,
+          BERTHI_PART_CACHE_READ, BERTHI_PART_WEIGHT_READ };
     const estimated *const e = estimated_config("llama-3-8b");
     const berthi_estimate_options options = options_of(e, BERTHI_TYPE_NF4);
     const berthi_estimate out = estimate(e, &options);

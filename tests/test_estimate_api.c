@@ -430,8 +430,8 @@ add_small(fixture_builder *b, const char *prefix, bool is_quantized)
     static const uint64_t norm[] = { 128 };
 
     for (size_t i = 0; i < sizeof linears / sizeof *linears; i++) {
-        const char *const name
-            = fixture_format("%s%s.weight", prefix, linears[i].name);
+        const char *const name =
+            fixture_format("%s%s.weight", prefix, linears[i].name);
 
         if (is_quantized)
             fixture_add_nf4(b, name, linears[i].shape[0], linears[i].shape[1], false);

@@ -90,8 +90,7 @@ test_usable(void)
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         CHECK_EQ(berthi_fit_usable(&(berthi_fit_budget){ .bytes = rows[i].bytes,
-                                                         .reserve_percent
-                                                         = rows[i].percent }),
+                                                         .reserve_percent = rows[i].percent }),
                  rows[i].usable);
 }
 

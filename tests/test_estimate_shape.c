@@ -387,12 +387,12 @@ test_families(void)
 static void
 test_both_ways(void)
 {
-    const berthi_shape *const s
-        = &estimated_text("{\"model_type\": \"xlm-roberta\", \"vocab_size\": 250002, "
-                          "\"hidden_size\": 768, \"intermediate_size\": 3072, "
-                          "\"num_hidden_layers\": 12, \"num_attention_heads\": 12, "
-                          "\"max_position_embeddings\": 514, \"type_vocab_size\": 1}")
-               ->shape;
+    const berthi_shape *const s =
+        &estimated_text("{\"model_type\": \"xlm-roberta\", \"vocab_size\": 250002, "
+                        "\"hidden_size\": 768, \"intermediate_size\": 3072, "
+                        "\"num_hidden_layers\": 12, \"num_attention_heads\": 12, "
+                        "\"max_position_embeddings\": 514, \"type_vocab_size\": 1}")
+             ->shape;
 
     check_kind(&s->kinds[0], 12, BERTHI_ATTENTION_NONE, 0, 0);
     CHECK_EQ(s->kind_count, 1);
@@ -405,8 +405,8 @@ test_both_ways(void)
 static void
 test_sound(void)
 {
-    const berthi_shape *s
-        = &estimated_text(WHISPER("1280", "32", "20", "5120", "51866", "128"))->shape;
+    const berthi_shape *s =
+        &estimated_text(WHISPER("1280", "32", "20", "5120", "51866", "128"))->shape;
 
     CHECK(s->is_known);
     CHECK_EQ(s->encoder_layers, 32);
@@ -468,10 +468,10 @@ test_narrow_words(void)
 static void
 test_nested(void)
 {
-    const estimated *e
-        = estimated_text("{\"model_type\": \"llava\", \"hidden_size\": 7, "
-                         "\"text_config\": {\"model_type\": \"llama\", "
-                         "\"vocab_size\": 32064}, \"vision_config\": {}}");
+    const estimated *e =
+        estimated_text("{\"model_type\": \"llava\", \"hidden_size\": 7, "
+                       "\"text_config\": {\"model_type\": \"llama\", "
+                       "\"vocab_size\": 32064}, \"vision_config\": {}}");
 
     T_REQUIRE(e != NULL);
     CHECK(e->shape.is_known && e->shape.has_tower && !e->shape.ties_embeddings);

@@ -219,8 +219,8 @@ run_parse(void *user, berth_context *faulty, berth_error *error)
 {
     const char *const text = user;
     berthi_tokens tokens;
-    const berth_status status
-        = berthi_tokens_parse(faulty, text, strlen(text), "f", &tokens, error);
+    const berth_status status =
+        berthi_tokens_parse(faulty, text, strlen(text), "f", &tokens, error);
 
     CHECK_EQ(tokens.lengths == NULL, status != BERTH_OK);
     berthi_tokens_fini(&tokens);

@@ -139,8 +139,8 @@ check_error(damage kind, const berth_error *error, const char *folder)
         CHECK_LT(error->position, fixture_size(error->file));
         CHECK_EQ(error->system_error, EIO);
     } else if (kind == DAMAGE_CUT) {
-        CHECK(error->reason == BERTH_REASON_TRUNCATED ||
-              error->reason == BERTH_REASON_CHANGED);
+        CHECK(error->reason == BERTH_REASON_TRUNCATED
+              || error->reason == BERTH_REASON_CHANGED);
     } else {
         CHECK_EQ(error->reason, BERTH_REASON_CHANGED);
     }

@@ -101,8 +101,7 @@ test_measures_as_described(void)
             const int32_t dtype = dtypes[(c + (size_t)mode) % 3];
             berthi_gradient_sum sums[MOST / BLOCK + 1];
             berthi_gradient_sum total = { 0.0, 0 };
-            const berthi_measure_arguments a
-                = { counts[c], values_in(r, dtype, 1), dtype, sums };
+            const berthi_measure_arguments a = { counts[c], values_in(r, dtype, 1), dtype, sums };
             uint64_t k = 0;
 
             memset(sums, 0xA5, sizeof sums);
@@ -110,9 +109,9 @@ test_measures_as_described(void)
             berthi_measure_plainly(&a);
             for (; k * BLOCK < counts[c]; k++, blocks++) {
                 const uint64_t end = (k + 1) * BLOCK;
-                const berthi_gradient_sum s
-                    = describe_block(a.gradient, dtype, k * BLOCK,
-                                     end < counts[c] ? end : counts[c]);
+                const berthi_gradient_sum s =
+                    describe_block(a.gradient, dtype, k * BLOCK,
+                                   end < counts[c] ? end : counts[c]);
 
                 CHECK_MEM(&sums[k].squares, &s.squares, sizeof s.squares);
                 CHECK_EQ(sums[k].not_finite, s.not_finite);
@@ -158,8 +157,8 @@ test_measures_of_level(void)
                 const uint32_t skew = (uint32_t)(random_next(&state) % 8);
                 berthi_gradient_sum expected[MOST / BLOCK + 1];
                 berthi_gradient_sum actual[MOST / BLOCK + 1];
-                berthi_measure_arguments a
-                    = { counts[c], values_in(r, dtypes[d], skew), dtypes[d], expected };
+                berthi_measure_arguments a =
+                    { counts[c], values_in(r, dtypes[d], skew), dtypes[d], expected };
 
                 memset(expected, 0xA5, sizeof expected);
                 memset(actual, 0xA5, sizeof actual);
@@ -200,9 +199,9 @@ test_sums_as_described(void)
         berthi_accumulate_plainly(&a);
         for (uint64_t i = 0; i < COUNT; i++) {
             const double product = scale * berthi_core_load(a.gradient, dtype, i);
-            const double exact
-                = berthi_core_load(values_in(before, sum_dtype, 1), sum_dtype, i)
-                  + (double)(float)product;
+            const double exact =
+                berthi_core_load(values_in(before, sum_dtype, 1), sum_dtype, i)
+                + (double)(float)product;
 
             berthi_core_store(values_in(before, sum_dtype, 1), sum_dtype, i,
                               isnan(exact) ? berthi_core_float(0x7FFFFFFF) : (float)exact);
@@ -228,13 +227,12 @@ test_sums_of_level(void)
                 const int32_t sum_dtype = dtypes[d % 3];
                 const int32_t dtype = dtypes[d / 3];
                 const uint32_t skew = (uint32_t)(random_next(&state) % 8);
-                berthi_accumulate_arguments a
-                    = { counts[c],
-                        values_in(expected, sum_dtype, skew),
-                        sum_dtype,
-                        dtype,
-                        values_in(gradient, dtype, 7 - skew),
-                        c % 2 == 0 ? 1.0f : -0.7f };
+                berthi_accumulate_arguments a = { counts[c],
+                                                  values_in(expected, sum_dtype, skew),
+                                                  sum_dtype,
+                                                  dtype,
+                                                  values_in(gradient, dtype, 7 - skew),
+                                                  c % 2 == 0 ? 1.0f : -0.7f };
 
                 fill(expected, sum_dtype, skew, counts[c], mode, &state);
                 fill(gradient, dtype, 7 - skew, counts[c], mode, &state);

@@ -87,8 +87,8 @@ give(void *user, uint32_t device, void *memory, uint64_t bytes, uint64_t alignme
     for (uint32_t i = 0; i < CALLS; i++) {
         call *const c = &h->calls[i];
 
-        if (c->memory == NULL ||
-            (uint8_t *)memory != (uint8_t *)c->memory + (i == h->misplaced ? 128 : 0))
+        if (c->memory == NULL
+            || (uint8_t *)memory != (uint8_t *)c->memory + (i == h->misplaced ? 128 : 0))
             continue;
         CHECK_EQ(c->device, device);
         CHECK_EQ(c->bytes, bytes);

@@ -74,8 +74,8 @@ scratch_of(const berth_context *context)
 static uint64_t
 states_of(const berth_context *context)
 {
-    static const int32_t purposes[]
-        = { BERTH_MEMORY_STATES, BERTH_MEMORY_SLOTS, BERTH_MEMORY_STAGING };
+    static const int32_t purposes[] =
+        { BERTH_MEMORY_STATES, BERTH_MEMORY_SLOTS, BERTH_MEMORY_STAGING };
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < 3 * berth_memory_tiers(context); i++) {

@@ -171,8 +171,8 @@ test_outliers_are_added_in_the_dtype(void)
             const float plain = berthi_core_from_fp16(berthi_core_int8_output(
                 sums[i * 2 + row], maximum[i], weight_maximum[row],
                 row == 0 ? 1.0f : 0.0f));
-            const float added
-                = x[i * 3 + 1] * berthi_core_int8_value(w[row * 3 + 1], weight_maximum[row]);
+            const float added =
+                x[i * 3 + 1] * berthi_core_int8_value(w[row * 3 + 1], weight_maximum[row]);
 
             CHECK_EQ(berthi_core_bits(outputs[i * 2 + row]),
                      berthi_core_bits(plain + added));

@@ -34,8 +34,8 @@ extremes_of(const float *absmax, uint64_t count)
             largest = bits > largest ? bits : largest;
             least = bits < least ? bits : least;
         }
-        extremes[b]
-            = (berthi_extremes){ berthi_core_float(largest), berthi_core_float(least) };
+        extremes[b] =
+            (berthi_extremes){ berthi_core_float(largest), berthi_core_float(least) };
     }
     return extremes;
 }

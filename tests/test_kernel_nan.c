@@ -52,8 +52,8 @@ static uint32_t
 product_bits(uint32_t a, uint32_t b)
 {
     const uint32_t infinity = 0x7F800000u;
-    const uint32_t largest
-        = (a & 0x7FFFFFFFu) > (b & 0x7FFFFFFFu) ? a & 0x7FFFFFFFu : b & 0x7FFFFFFFu;
+    const uint32_t largest =
+        (a & 0x7FFFFFFFu) > (b & 0x7FFFFFFFu) ? a & 0x7FFFFFFFu : b & 0x7FFFFFFFu;
     const bool has_zero = (a & 0x7FFFFFFFu) == 0 || (b & 0x7FFFFFFFu) == 0;
 
     return largest > infinity || has_zero ? ONE_NAN : infinity | ((a ^ b) & 0x80000000u);

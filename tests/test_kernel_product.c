@@ -202,8 +202,8 @@ test_products_are_within_their_bounds(void)
         for (uint32_t count = 1; count <= 32; count = count < 9 ? count + 1 : count + 7)
             for (uint64_t kind = 0; kind < 6; kind++) {
                 const bool is_fp4 = kind % 2 == 1;
-                float *const outputs
-                    = malloc((shapes[s].rows * count + 1) * sizeof(float));
+                float *const outputs =
+                    malloc((shapes[s].rows * count + 1) * sizeof(float));
                 problem p;
 
                 make_problem(&p, shapes[s].rows, shapes[s].columns, count,
@@ -357,9 +357,9 @@ test_unaligned_codes_and_scratch(void)
 int
 main(int argc, char **argv)
 {
-    static const berthi_cpu_level levels[]
-        = { BERTHI_CPU_SCALAR, BERTHI_CPU_AVX2, BERTHI_CPU_AVX512, BERTHI_CPU_AVX512BF16,
-            BERTHI_CPU_AMX, BERTHI_CPU_NEON, BERTHI_CPU_NEONDOT };
+    static const berthi_cpu_level levels[] =
+        { BERTHI_CPU_SCALAR, BERTHI_CPU_AVX2, BERTHI_CPU_AVX512, BERTHI_CPU_AVX512BF16,
+          BERTHI_CPU_AMX, BERTHI_CPU_NEON, BERTHI_CPU_NEONDOT };
 
     T_MAIN_BEGIN(argc, argv);
     (void)berthi_sys_allow_tiles();

@@ -17,8 +17,7 @@
 #define GUARD 64u
 
 static const int32_t dtypes[] = { BERTH_BF16, BERTH_F16, BERTH_F32 };
-static const int32_t scale_dtypes[]
-    = { BERTH_F32, BERTH_BF16, BERTH_F8_E8M0, BERTH_U8, BERTH_F16 };
+static const int32_t scale_dtypes[] = { BERTH_F32, BERTH_BF16, BERTH_F8_E8M0, BERTH_U8, BERTH_F16 };
 
 static float
 scale_at(const berthi_source_arguments *a, uint64_t i)

@@ -563,9 +563,9 @@ test_grids_of_many_inputs(void)
 static void
 test_many_inputs_that_no_kernel_has(void)
 {
-    const berthi_multiply_arguments good
-        = { .codes = (const uint8_t *)16, .absmax = (const float *)16, .inputs = (const void *)16,
-            .block_size = 64, .count = 40, .rows = 10, .columns = 512, .dtype = BERTH_F16 };
+    const berthi_multiply_arguments good =
+        { .codes = (const uint8_t *)16, .absmax = (const float *)16, .inputs = (const void *)16,
+          .block_size = 64, .count = 40, .rows = 10, .columns = 512, .dtype = BERTH_F16 };
     berthi_multiply_arguments a[14];
     berthi_launch l;
 

@@ -36,8 +36,8 @@ read_good(const char *members)
 {
     berth_error error;
     berth_status status;
-    llama_config *const config
-        = read_config(fixture_format("{%s, " COUNTS "}", members), &status, &error);
+    llama_config *const config =
+        read_config(fixture_format("{%s, " COUNTS "}", members), &status, &error);
 
     if (!CHECK_EQ(status, BERTH_OK))
         t_note("%s: %s %s", members, error.tensor, error.message);
@@ -108,8 +108,8 @@ test_defaults(void)
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        llama_config *const c
-            = read_good(fixture_format("\"model_type\": \"%s\"", cases[i].type));
+        llama_config *const c =
+            read_good(fixture_format("\"model_type\": \"%s\"", cases[i].type));
 
         CHECK_EQ(c->kv_heads, cases[i].kv_heads);
         CHECK_EQ(c->head_dim, cases[i].head_dim);
@@ -127,8 +127,8 @@ test_defaults(void)
 static void
 test_heads_of_keys_that_are_null(void)
 {
-    llama_config *const c
-        = read_good("\"model_type\": \"qwen2\", \"num_key_value_heads\": null");
+    llama_config *const c =
+        read_good("\"model_type\": \"qwen2\", \"num_key_value_heads\": null");
 
     CHECK_EQ(c->kv_heads, 8);
     free(c);
@@ -355,8 +355,8 @@ test_refuses_numbers(void)
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[] = "{\"model_type\": \"llama\", " COUNTS "}";
-        const char *const key
-            = fixture_format("%.*s", (int)strcspn(cases[i].members, ":"), cases[i].members);
+        const char *const key =
+            fixture_format("%.*s", (int)strcspn(cases[i].members, ":"), cases[i].members);
         char *const at = strstr(text, key);
 
         /* The first of equal members must not win: the good one gets another name. */

@@ -147,8 +147,8 @@ check_outputs(const weight *w, const float *bias, const float *inputs, const flo
             double magnitude = fabs(sum);
 
             for (uint64_t k = 0; k < columns; k++) {
-                const double term
-                    = (double)inputs[i * columns + k] * (double)w->values[row * columns + k];
+                const double term =
+                    (double)inputs[i * columns + k] * (double)w->values[row * columns + k];
 
                 sum += term;
                 magnitude += fabs(term);

@@ -113,8 +113,8 @@ test_other_jobs_are_no_loads(void)
 
     berth_verify_options_init(&verify);
     loaded_begin(&l, folder, &options, NULL);
-    T_REQUIRE(berth_verify_start(l.p.context, l.p.checkpoint, &verify, &job, NULL) ==
-              BERTH_OK);
+    T_REQUIRE(berth_verify_start(l.p.context, l.p.checkpoint, &verify, &job, NULL)
+              == BERTH_OK);
     CHECK_EQ(berth_load_finish(job, &model, &l.error), BERTH_EINVAL);
     CHECK_CONTAINS(l.error.message, "is not a load");
     CHECK_EQ(berth_job_finish(job, NULL), BERTH_OK);

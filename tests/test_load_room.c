@@ -68,8 +68,8 @@ account_of(const loaded *l, const char *tier)
     berth_memory m = {.current_bytes = 0};
 
     for (uint32_t i = 0; i < berth_memory_tiers(l->p.context); i++)
-        if (berth_memory_get(l->p.context, i, BERTH_MEMORY_ALL, &m) == BERTH_OK &&
-            strcmp(m.tier, tier) == 0)
+        if (berth_memory_get(l->p.context, i, BERTH_MEMORY_ALL, &m) == BERTH_OK
+            && strcmp(m.tier, tier) == 0)
             return m;
     return (berth_memory){.current_bytes = 0};
 }

@@ -67,8 +67,8 @@ compare_layer(crowd *all, berth_model *model, uint32_t layer, void *stream,
 
         c->all = all;
         c->berth = i;
-        if (!CHECK_EQ(berth_model_get_tensor(model, i, &c->tensor), BERTH_OK) ||
-            c->tensor.layer != layer || c->tensor.elements == 0 || count == 15)
+        if (!CHECK_EQ(berth_model_get_tensor(model, i, &c->tensor), BERTH_OK)
+            || c->tensor.layer != layer || c->tensor.elements == 0 || count == 15)
             continue;
         count++;
         status = berth_stream_call(all->l.devices, 0, stream, compare, c, 0, error);

@@ -92,9 +92,9 @@ forget(int failure)
 static bool
 is_for_node(const asked *call, unsigned node)
 {
-    return call->nodes == UINT64_C(1) << node && call->mode == MPOL_PREFERRED &&
-           call->bits > 64 && call->flags == MPOL_MF_MOVE &&
-           call->begin % berthi_sys_page_bytes() == 0;
+    return call->nodes == UINT64_C(1) << node && call->mode == MPOL_PREFERRED
+           && call->bits > 64 && call->flags == MPOL_MF_MOVE
+           && call->begin % berthi_sys_page_bytes() == 0;
 }
 
 /* ------------------------------------------------------------------------ machines */

@@ -37,8 +37,8 @@ typedef struct place {
     const char *words;
 } place;
 
-static const place on_device
-    = { "0=64MiB,cpu=64MiB,disk=inf", "sim:64MiB,jitter=50%,backing=sealed" };
+static const place on_device =
+    { "0=64MiB,cpu=64MiB,disk=inf", "sim:64MiB,jitter=50%,backing=sealed" };
 static const place on_host = { "cpu=64MiB,disk=inf", NULL };
 
 static berth_plan_options

@@ -339,9 +339,9 @@ test_every_kind(void)
 
     for (int kind = 0; kind < BERTHI_UPDATE_KIND_COUNT; kind++)
         for (int round = 0; round < 36; round++) {
-            model *const m
-                = model_create(counts[round % 5], dtypes[round % 3], round / 3 % 2 == 1,
-                               round / 6 % 2 == 0, &state);
+            model *const m =
+                model_create(counts[round % 5], dtypes[round % 3], round / 3 % 2 == 1,
+                             round / 6 % 2 == 0, &state);
             berthi_update_settings s = berthi_update_defaults((berthi_update_kind)kind);
 
             s.decay = round / 12 == 0 ? 0.0f : 0.02f;
@@ -371,8 +371,8 @@ test_long_ones(void)
         for (int kind = 0; kind < BERTHI_UPDATE_KIND_COUNT; kind++) {
             model *const m = model_create(count, dtypes[(count + (uint64_t)kind) % 3],
                                           false, true, &state);
-            const berthi_update_settings s
-                = berthi_update_defaults((berthi_update_kind)kind);
+            const berthi_update_settings s =
+                berthi_update_defaults((berthi_update_kind)kind);
             static const uint64_t steps[] = { 1, 2, 1000, 1000000 };
 
             for (int k = 0; k < 4; k++) {

@@ -155,8 +155,7 @@ static update_function *level_update;
 static void
 test_every_combination(void)
 {
-    static const uint64_t counts[]
-        = { 1, 255, 256, 257, 511, 512, 700, 1024, 4095, 4096, 4097 };
+    static const uint64_t counts[] = { 1, 255, 256, 257, 511, 512, 700, 1024, 4095, 4096, 4097 };
     uint64_t state = 77;
     int variant = 0;
 
@@ -170,8 +169,8 @@ test_every_combination(void)
                     .has_master = combination / 9 % 2 == 1,
                     .is_8bit = combination / 18 == 0,
                 };
-                const berthi_update_constants c
-                    = constants_of(kind, (int)(random_next(&state) % 60));
+                const berthi_update_constants c =
+                    constants_of(kind, (int)(random_next(&state) % 60));
 
                 check_update(level_update, &s, &c, mode, &state);
             }
@@ -205,8 +204,8 @@ test_every_length(void)
 
     for (uint64_t count = 1; count <= 2 * BLOCK + 1; count += T_TAKES_FEWER ? 17 : 3) {
         const shape s = { count, dtypes[count % 3], dtypes[count % 3], false, true };
-        const berthi_update_constants c
-            = constants_of((int)count % BERTHI_UPDATE_KIND_COUNT, (int)count % 60);
+        const berthi_update_constants c =
+            constants_of((int)count % BERTHI_UPDATE_KIND_COUNT, (int)count % 60);
 
         check_update(level_update, &s, &c, MIXED, &state);
     }
@@ -365,8 +364,8 @@ check_signed_borders(int kind)
         const float border = berthi_core_map_border(berthi_signed_map, lower);
 
         for (int32_t d = -NEAR; d <= NEAR; d++)
-            numbers[d + NEAR]
-                = berthi_core_float(berthi_core_bits(border) + (uint32_t)(d * d * d / 8));
+            numbers[d + NEAR] =
+                berthi_core_float(berthi_core_bits(border) + (uint32_t)(d * d * d / 8));
         check_codes_of(numbers, 2 * NEAR + 1, &c);
     }
 }
@@ -393,8 +392,8 @@ test_unsigned_codes_around_every_border(void)
         const float root = sqrtf(berthi_core_map_border(berthi_unsigned_map, lower));
 
         for (int32_t d = -NEAR; d <= NEAR; d++)
-            numbers[d + NEAR]
-                = berthi_core_float(berthi_core_bits(root) + (uint32_t)(d * d * d / 8));
+            numbers[d + NEAR] =
+                berthi_core_float(berthi_core_bits(root) + (uint32_t)(d * d * d / 8));
         check_codes_of(numbers, 2 * NEAR + 1, &c);
     }
 }

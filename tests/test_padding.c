@@ -421,8 +421,8 @@ test_after_moves(void)
     options.max_memory = "0=16MiB,cpu=1MiB,disk=inf";
     options.pins = pins;
     options.pin_count = 1;
-    T_REQUIRE(berth_plan_create(l.p.context, l.p.checkpoint, &options, &low, &l.error) ==
-              BERTH_OK);
+    T_REQUIRE(berth_plan_create(l.p.context, l.p.checkpoint, &options, &low, &l.error)
+              == BERTH_OK);
     load(&l);
     T_REQUIRE(l.status == BERTH_OK);
     for (uint32_t discards = 0; discards < 2; discards++) {

@@ -176,8 +176,8 @@ check_tensors(const loaded *l, bool is_direct)
         if (!CHECK_NE(berth, BERTHI_NO_BERTH) || l->p.plan->berths[berth].is_tied)
             continue;
         for (uint64_t b = 0; b < tensor.bytes; b++)
-            wrong += shard->reads[offset + b] != 1 &&
-                     !(is_direct && shard->reads[offset + b] == 2);
+            wrong += shard->reads[offset + b] != 1
+                     && !(is_direct && shard->reads[offset + b] == 2);
     }
     CHECK_EQ(wrong, 0);
 }

@@ -93,8 +93,8 @@ request_there(const berthi_request *request)
     CHECK(berthi_operands_can_list(request, &operands));
     for (uint32_t i = 0; i < operands.count; i++) {
         const berthi_operand *const r = &operands.items[i];
-        const uint8_t *const at
-            = actual.bytes[0] + ((uint8_t *)r->memory - expected.bytes[0]);
+        const uint8_t *const at =
+            actual.bytes[0] + ((uint8_t *)r->memory - expected.bytes[0]);
 
         CHECK(r->bytes <= sizeof actual.bytes[0]);
         memcpy((char *)&there + r->slot, &at, sizeof at);
@@ -229,25 +229,25 @@ check_rotate(int mode, uint32_t width)
 
     check_step(&(berthi_request){
         .operation = BERTHI_OPERATION_ROTATE,
-        .arguments.rotate
-        = { .queries = fill_piece(0, dtype, count * heads * width, mode),
-            .keys = fill_piece(1, dtype, keys, mode),
-            .values = fill_piece(2, dtype, keys, mode),
-            .query_norm = pick(0, 1) != 0 ? fill_piece(3, of_norm, width, mode) : NULL,
-            .key_norm = pick(0, 1) != 0 ? fill_piece(4, of_norm, width, mode) : NULL,
-            .angles = fill_piece(5, BERTH_F32, count * width, ORDINARY),
-            .key_cache = fill_piece(6, of_cache, cache, mode),
-            .value_cache = fill_piece(7, of_cache, cache, mode),
-            .dtype = dtype,
-            .norm_dtype = of_norm,
-            .cache_dtype = of_cache,
-            .epsilon = 1e-6f,
-            .count = count,
-            .heads = heads,
-            .kv_heads = kv_heads,
-            .width = width,
-            .position = position,
-            .capacity = capacity } });
+        .arguments.rotate =
+            { .queries = fill_piece(0, dtype, count * heads * width, mode),
+              .keys = fill_piece(1, dtype, keys, mode),
+              .values = fill_piece(2, dtype, keys, mode),
+              .query_norm = pick(0, 1) != 0 ? fill_piece(3, of_norm, width, mode) : NULL,
+              .key_norm = pick(0, 1) != 0 ? fill_piece(4, of_norm, width, mode) : NULL,
+              .angles = fill_piece(5, BERTH_F32, count * width, ORDINARY),
+              .key_cache = fill_piece(6, of_cache, cache, mode),
+              .value_cache = fill_piece(7, of_cache, cache, mode),
+              .dtype = dtype,
+              .norm_dtype = of_norm,
+              .cache_dtype = of_cache,
+              .epsilon = 1e-6f,
+              .count = count,
+              .heads = heads,
+              .kv_heads = kv_heads,
+              .width = width,
+              .position = position,
+              .capacity = capacity } });
 }
 
 static void
@@ -327,16 +327,16 @@ check_add(int mode, uint32_t columns)
 
     check_step(&(berthi_request){
         .operation = BERTHI_OPERATION_ADD,
-        .arguments.add
-        = { .sums = fill_piece(0, BERTH_F32, sum_rows * columns, mode),
-            .values = fill_piece(1, dtype, count * columns, mode),
-            .rows = has_rows ? fill_numbers(2, count, numbers) : NULL,
-            .weights = pick(0, 1) != 0 ? fill_piece(3, BERTH_F32, numbers, mode) : NULL,
-            .dtype = dtype,
-            .share = share,
-            .count = count,
-            .sum_rows = sum_rows,
-            .columns = columns } });
+        .arguments.add =
+            { .sums = fill_piece(0, BERTH_F32, sum_rows * columns, mode),
+              .values = fill_piece(1, dtype, count * columns, mode),
+              .rows = has_rows ? fill_numbers(2, count, numbers) : NULL,
+              .weights = pick(0, 1) != 0 ? fill_piece(3, BERTH_F32, numbers, mode) : NULL,
+              .dtype = dtype,
+              .share = share,
+              .count = count,
+              .sum_rows = sum_rows,
+              .columns = columns } });
 }
 
 static void

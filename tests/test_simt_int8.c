@@ -221,9 +221,9 @@ test_outlier_columns(void)
                                 .odd = i % 10 == 9 ? 1 : 0,
                                 .threshold = thresholds[i % 4],
                                 .capacity = capacities[i % 5] };
-        uint8_t *const values
-            = draw_values(&c, i % 6 == 5 ? ANY_BITS : i % 6 == 4 ? WITH_ZEROS_AND_NAN
-                                                                 : WITH_OUTLIERS);
+        uint8_t *const values =
+            draw_values(&c, i % 6 == 5 ? ANY_BITS : i % 6 == 4 ? WITH_ZEROS_AND_NAN
+                                                               : WITH_OUTLIERS);
 
         simt_level_set_order((simt_order)(random_next(&state) % SIMT_ORDER_COUNT), i);
         check_encoding(&c, values);
@@ -244,8 +244,8 @@ test_elements_between_a_threshold_and_its_fp16(void)
         { 6.0f, 0.0f, 0.0f },     /* infinite */
         { 6.0f, 0x1p-24f, -6.0f } /* more than an integer holds */
     };
-    static const int8_t expected[4][3]
-        = { { -24, 127, 0 }, { 24, 127, 0 }, { -1, 0, 0 }, { -1, 127, 0 } };
+    static const int8_t expected[4][3] =
+        { { -24, 127, 0 }, { 24, 127, 0 }, { -1, 0, 0 }, { -1, 127, 0 } };
     int8_t codes[4][3];
     float maximum[4];
     uint8_t is_outlier[3];

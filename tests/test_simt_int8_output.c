@@ -157,8 +157,8 @@ check_case(const output_case *c)
              c->dtype, (unsigned long long)c->count, (unsigned long long)c->rows,
              (unsigned long long)c->columns, c->capacity);
     for (int order = 0; order < SIMT_ORDER_COUNT; order++) {
-        fenced_output tested
-            = fenced_begin(c->count * c->rows * width, c->is_odd ? width : 0);
+        fenced_output tested =
+            fenced_begin(c->count * c->rows * width, c->is_odd ? width : 0);
         fenced_output expected = fenced_begin(c->count * c->rows * width, 0);
 
         simt_level_set_order((simt_order)order, c->rows);

@@ -273,8 +273,8 @@ test_bins(void)
         const float scaled = (float)i / 130000.0f;
         const uint32_t bin = berthi_bin_of(scaled);
         const float magnitude = fabsf(scaled);
-        const uint32_t step
-            = fp4[2 * bin + 1] + (magnitude > berthi_core_float(fp4[2 * bin]) ? 1 : 0);
+        const uint32_t step =
+            fp4[2 * bin + 1] + (magnitude > berthi_core_float(fp4[2 * bin]) ? 1 : 0);
 
         if (bin < last || bin < 1 || bin > 33)
             CHECK_GE(bin, last);
@@ -588,8 +588,8 @@ check_golden(const vectors *v, const char *prefix, unsigned first_encoder,
     for (unsigned i = first_encoder; i <= last_encoder; i++) {
         uint8_t *memory;
         const uint64_t count = (uint64_t)params[1];
-        const uint8_t *const exact
-            = fenced_copy(vectors_data(v, input), count * element_bytes(input->dtype), 0, &memory);
+        const uint8_t *const exact =
+            fenced_copy(vectors_data(v, input), count * element_bytes(input->dtype), 0, &memory);
 
         check_encoding(get_encoder(i), exact, input->dtype, block_size, count, 0);
         free(memory);

@@ -121,8 +121,8 @@ check_case(const plain_case *c)
              (unsigned long long)c->rows, (unsigned long long)c->columns, c->weight_dtype,
              c->count, c->dtype);
     for (int order = 0; order < SIMT_ORDER_COUNT; order++) {
-        fenced_output tested
-            = fenced_begin(p.output_bytes, c->is_odd ? width_of(c->dtype) : 0);
+        fenced_output tested =
+            fenced_begin(p.output_bytes, c->is_odd ? width_of(c->dtype) : 0);
         fenced_output expected = fenced_begin(p.output_bytes, 0);
 
         simt_level_set_order((simt_order)order, c->rows);

@@ -192,8 +192,8 @@ test_every_combination(void)
                 .is_8bit = combination / 18 == 0,
                 .odd = (uint32_t)(random_next(&state) % 10),
             };
-            const berthi_update_constants c
-                = constants_of(kind, (uint32_t)(random_next(&state) % 12));
+            const berthi_update_constants c =
+                constants_of(kind, (uint32_t)(random_next(&state) % 12));
 
             set_order(turn);
             check_update(&s, &c, (int)(turn % MODES));
@@ -242,8 +242,8 @@ fade(int kind, uint64_t count)
                           i % 3 == 0 ? -0.0f : 0.0f);
     actual = expected;
     for (uint64_t step = 2; step <= 201 && is_same; step++) {
-        const berthi_update_settings settings
-            = berthi_update_defaults((berthi_update_kind)kind);
+        const berthi_update_settings settings =
+            berthi_update_defaults((berthi_update_kind)kind);
         const berthi_update_constants c = berthi_update_constants_of(&settings, step);
 
         a = arguments_of(&expected, &s);
@@ -281,9 +281,9 @@ test_usual_ones(void)
             for (uint32_t odd = 0; odd < 10; odd++, turn++) {
                 const shape s = { counts[turn % (T_IS_SANITIZED ? 1 : 6)], dtypes[d], dtypes[d],
                                   false, true, odd };
-                const berthi_update_constants c
-                    = constants_of(turn % 2 == 0 ? BERTHI_UPDATE_ADAM : BERTHI_UPDATE_ADAMW,
-                                   turn % 4 == 0 ? 0 : 2);
+                const berthi_update_constants c =
+                    constants_of(turn % 2 == 0 ? BERTHI_UPDATE_ADAM : BERTHI_UPDATE_ADAMW,
+                                 turn % 4 == 0 ? 0 : 2);
 
                 if (odd == 6 || odd == 9) /* it has no master, no third state */
                     continue;
@@ -422,12 +422,12 @@ test_codes_around_every_border(void)
         return;
     for (uint32_t block = 0; block < 32; block++)
         for (uint32_t i = 0; i < BLOCK; i++) {
-            const float border
-                = i < 255 ? berthi_core_map_border(berthi_signed_map, i) : 1.0f;
+            const float border =
+                i < 255 ? berthi_core_map_border(berthi_signed_map, i) : 1.0f;
             const int32_t off = i < 255 ? (int32_t)block - 16 : 0;
 
-            gradient[block * BLOCK + i]
-                = berthi_core_float(berthi_core_bits(border) + (uint32_t)off);
+            gradient[block * BLOCK + i] =
+                berthi_core_float(berthi_core_bits(border) + (uint32_t)off);
         }
     for (int k = 0; k < 2; k++) {
         const berthi_update_arguments a = {
@@ -476,9 +476,9 @@ test_measures(void)
             for (int c = 0; c < 8; c++, turn++) {
                 berthi_gradient_sum expected[4];
                 berthi_gradient_sum actual[4];
-                berthi_measure_arguments a
-                    = { counts[c], fill_room(&r, dtypes[d], turn % 2, counts[c], mode),
-                        dtypes[d], expected };
+                berthi_measure_arguments a =
+                    { counts[c], fill_room(&r, dtypes[d], turn % 2, counts[c], mode),
+                      dtypes[d], expected };
 
                 memset(expected, 0xA5, sizeof expected);
                 memset(actual, 0xA5, sizeof actual);
@@ -505,14 +505,14 @@ test_sums(void)
         for (int d = 0; d < 9; d++)
             for (int c = 0; c < 6; c++, turn++) {
                 const uint32_t odd = turn / 2 % 4 == 3 ? 1 : 0;
-                berthi_accumulate_arguments a
-                    = { counts[c],
-                        fill_room(&expected, dtypes[d % 3], odd, counts[c], mode),
-                        dtypes[d % 3],
-                        dtypes[d / 3],
-                        fill_room(&gradient, dtypes[d / 3], turn % 5 == 4 ? 1 : 0, counts[c],
-                                  mode),
-                        turn % 3 == 0 ? 1.0f : -0.7f };
+                berthi_accumulate_arguments a =
+                    { counts[c],
+                      fill_room(&expected, dtypes[d % 3], odd, counts[c], mode),
+                      dtypes[d % 3],
+                      dtypes[d / 3],
+                      fill_room(&gradient, dtypes[d / 3], turn % 5 == 4 ? 1 : 0, counts[c],
+                                mode),
+                      turn % 3 == 0 ? 1.0f : -0.7f };
 
                 actual = expected;
                 berthi_accumulate_plainly(&a);

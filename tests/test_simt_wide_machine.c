@@ -68,8 +68,8 @@ bring_and_take(const cells *a)
             const uint32_t own = lane - SIMT_GROUP;
 
             simt_gate_wait(came, turn % 2);
-            a->words[turn * SIMT_GROUP + own]
-                = simt_place_load4(tile + own / 4 * 256 + own % 4 * 4);
+            a->words[turn * SIMT_GROUP + own] =
+                simt_place_load4(tile + own / 4 * 256 + own % 4 * 4);
             simt_gate_arrive(is_free);
         }
     if (lane == 0)
@@ -98,8 +98,8 @@ test_tiles(void)
             for (uint32_t i = 0; i < SIMT_GROUP; i++) {
                 const uint32_t line = i / 4 * 2;
                 const uint32_t part = order == 1 ? line % 8 : 0;
-                const uint32_t expected
-                    = line + turn < 40 ? (line + turn) * 96 + turn * 32 + part * 4 + i % 4 + 1 : 0;
+                const uint32_t expected =
+                    line + turn < 40 ? (line + turn) * 96 + turn * 32 + part * 4 + i % 4 + 1 : 0;
 
                 CHECK_EQ(words[turn * SIMT_GROUP + i], expected);
             }
@@ -129,8 +129,8 @@ multiply_numbers(const cells *a)
         sums[i] = (float)i;
     for (uint32_t i = 0; i < 2; i++)
         for (uint32_t k = 0; k < 4; k++) {
-            const uint16_t *const two
-                = a->numbers + (row + k % 2 * 8) * 32 + i * 16 + k / 2 * 8 + lane % 4 * 2;
+            const uint16_t *const two =
+                a->numbers + (row + k % 2 * 8) * 32 + i * 16 + k / 2 * 8 + lane % 4 * 2;
 
             rows[i][k] = (uint32_t)two[1] << 16 | two[0];
         }
@@ -200,8 +200,8 @@ turn_words(const cells *a)
     simt_store_turned(begin + lane * 16, words);
     simt_group_barrier(simt_thread() / SIMT_GROUP);
     for (uint32_t k = 0; k < 4; k++)
-        a->words[(simt_thread() / SIMT_WARP * SIMT_WARP + lane) * 4 + k]
-            = simt_place_load4(begin + lane * 16 + k * 4);
+        a->words[(simt_thread() / SIMT_WARP * SIMT_WARP + lane) * 4 + k] =
+            simt_place_load4(begin + lane * 16 + k * 4);
 }
 SIMT_KERNEL(turn_words_kernel, THREADS, cells, turn_words(a))
 

@@ -46,8 +46,8 @@ static bool
 can_open(opened_model *m, const char *folder)
 {
     *m = (opened_model){.context = NULL};
-    return CHECK_EQ(berth_context_create(NULL, &m->context, NULL), BERTH_OK) &&
-           CHECK_EQ(berth_checkpoint_open(m->context, folder, NULL, &m->checkpoint, NULL),
+    return CHECK_EQ(berth_context_create(NULL, &m->context, NULL), BERTH_OK)
+           && CHECK_EQ(berth_checkpoint_open(m->context, folder, NULL, &m->checkpoint, NULL),
                     BERTH_OK);
 }
 

@@ -410,8 +410,8 @@ test_pins_are_for_all(void)
 
         if (open_at(&t, context, machines[i], BERTH_STATES_DISK)) {
             for (uint32_t k = 0; k < 2; k++) {
-                const berthi_sim_device *const d
-                    = (const berthi_sim_device *)berthi_devices_at(t.devices, k);
+                const berthi_sim_device *const d =
+                    (const berthi_sim_device *)berthi_devices_at(t.devices, k);
 
                 CHECK_EQ(d->memory.pin_count > 0, i == 0);
             }

@@ -187,8 +187,8 @@ test_other_bytes(void)
 static void
 test_other_sizes(void)
 {
-    static const char message[]
-        = "has another size than the file that was written with the weights";
+    static const char message[] =
+        "has another size than the file that was written with the weights";
     const char *const folder = make_model();
     const char *const config = fixture_format("%s/generation_config.json", folder);
     const char *const empty = fixture_format("%s/more/empty", folder);

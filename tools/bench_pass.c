@@ -100,8 +100,8 @@ wait_for(passes *p, uint32_t device, berth_error *error)
     uint32_t passed = atomic_load(&passed_marks);
 
     while (device != BERTH_NO_INDEX) {
-        const berth_status status
-            = berth_stream_wait(p->devices, device, p->streams[device], LOOK_MS, error);
+        const berth_status status =
+            berth_stream_wait(p->devices, device, p->streams[device], LOOK_MS, error);
 
         if (status != BERTH_PENDING)
             return status;

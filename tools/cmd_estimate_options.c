@@ -225,9 +225,9 @@ take_trained_type(estimate_call *r)
 {
     if (train_is_qlora(&r->a->train) && !cli_is_given(r->s->call, "type"))
         r->options.type = "nf4";
-    if (r->train.method == BERTH_TRAIN_FULL && r->options.type != NULL &&
-        r->options.type[0] != 'b' && strcmp(r->options.type, "f16") != 0 &&
-        strcmp(r->options.type, "f32") != 0)
+    if (r->train.method == BERTH_TRAIN_FULL && r->options.type != NULL
+        && r->options.type[0] != 'b' && strcmp(r->options.type, "f16") != 0
+        && strcmp(r->options.type, "f32") != 0)
         return cli_usage_error(r->s->call->command,
                                "--type %s: such weights are trained with "
                                "adapters; see --train=lora",

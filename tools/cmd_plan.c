@@ -172,12 +172,12 @@ typedef struct planning {
 static berth_status
 check_of_check(const cli_call *call)
 {
-    static const char *const making[]
-        = { "type", "double-quant", "block-size", "storage", "dtype", "skip-modules",
-            "experts", "rules", "keep", "only", "context", "batch", "cache-dtype",
-            "reserve-percent", "reserve", "pin", "no-offload", "slots", "expert-hits", "link",
-            "link-file", "mode", "like", "cpu-offload", "offload-buffers", "device-map",
-            "architectures", "tensor-parallel", "stacks", "train" };
+    static const char *const making[] =
+        { "type", "double-quant", "block-size", "storage", "dtype", "skip-modules",
+          "experts", "rules", "keep", "only", "context", "batch", "cache-dtype",
+          "reserve-percent", "reserve", "pin", "no-offload", "slots", "expert-hits", "link",
+          "link-file", "mode", "like", "cpu-offload", "offload-buffers", "device-map",
+          "architectures", "tensor-parallel", "stacks", "train" };
     berth_status status = BERTH_OK;
 
     for (size_t i = 0; i < sizeof making / sizeof making[0] && status == BERTH_OK; i++)

@@ -134,8 +134,8 @@ part_colour(const berth_estimate_part *part)
         return COLOUR_DIM;
     if (strstr(part->dtype, "4") == part->dtype + 2) /* nf4, fp4 and both doubled */
         return COLOUR_NIBBLE;
-    if (strcmp(part->dtype, "int8") == 0 || strcmp(part->dtype, "8-bit") == 0 ||
-        strcmp(part->dtype, "fp8") == 0)
+    if (strcmp(part->dtype, "int8") == 0 || strcmp(part->dtype, "8-bit") == 0
+        || strcmp(part->dtype, "fp8") == 0)
         return COLOUR_BYTE;
     return strstr(part->dtype, "32") != NULL ? COLOUR_WIDE : COLOUR_HALF;
 }

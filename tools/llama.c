@@ -161,8 +161,8 @@ static berth_status
 make_run(program *p, berth_error *error)
 {
     const llama_options *const o = &p->options;
-    const uint64_t logits
-        = (uint64_t)p->config.vocab * (o->logits != NULL ? p->tokens.count : 1);
+    const uint64_t logits =
+        (uint64_t)p->config.vocab * (o->logits != NULL ? p->tokens.count : 1);
     const llama_run_options options = {
         .context = p->context,
         .checkpoint = p->checkpoint,
@@ -189,10 +189,10 @@ static berth_status
 make_all(program *p, berth_error *error)
 {
     const llama_options *const o = &p->options;
-    berth_status status
-        = o->tokens != NULL
-              ? llama_tokens_parse(&p->tokens, o->tokens, strlen(o->tokens), error)
-              : llama_tokens_read(&p->tokens, o->tokens_file, error);
+    berth_status status =
+        o->tokens != NULL
+            ? llama_tokens_parse(&p->tokens, o->tokens, strlen(o->tokens), error)
+            : llama_tokens_read(&p->tokens, o->tokens_file, error);
 
     if (status == BERTH_OK && p->tokens.count == 0)
         status = llama_fail(error, BERTH_EINVAL, "tokens", "there are none");
@@ -237,11 +237,11 @@ static berth_status
 run_prompt(program *p, berth_error *error)
 {
     const bool wants_all = p->options.logits != NULL;
-    const uint64_t last
-        = wants_all ? (uint64_t)(p->prompt - 1) * p->config.vocab : 0;
+    const uint64_t last =
+        wants_all ? (uint64_t)(p->prompt - 1) * p->config.vocab : 0;
     const double began = clock_seconds();
-    berth_status status
-        = llama_run_feed(p->run, p->tokens.ids, p->prompt, wants_all, p->logits, error);
+    berth_status status =
+        llama_run_feed(p->run, p->tokens.ids, p->prompt, wants_all, p->logits, error);
 
     p->prompt_seconds = clock_seconds() - began;
     if (status == BERTH_OK && wants_all)

@@ -137,8 +137,8 @@ attend_group(void *user, uint32_t worker, uint32_t part)
     const uint64_t rows = find_rows(cache, a->layer, kv_head);
 
     for (uint32_t i = 0; i < shared; i++) {
-        const uint64_t at
-            = ((uint64_t)token * c->heads + kv_head * shared + i) * c->head_dim;
+        const uint64_t at =
+            ((uint64_t)token * c->heads + kv_head * shared + i) * c->head_dim;
 
         attend(a, a->queries + at, rows, first, position,
                cache->scores + (uint64_t)worker * cache->capacity, a->outputs + at);

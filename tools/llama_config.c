@@ -205,12 +205,12 @@ read_rope(reading *r, llama_config *c)
 {
     static const char *const types[] = { "default", "linear", "llama3", "yarn" };
     const berth_config *const config = r->config;
-    const char *const object
-        = berth_config_kind_of(config, "rope_parameters") == BERTH_CONFIG_OBJECT
-              ? "rope_parameters"
-          : berth_config_kind_of(config, "rope_scaling") == BERTH_CONFIG_OBJECT
-              ? "rope_scaling"
-              : NULL;
+    const char *const object =
+        berth_config_kind_of(config, "rope_parameters") == BERTH_CONFIG_OBJECT
+            ? "rope_parameters"
+        : berth_config_kind_of(config, "rope_scaling") == BERTH_CONFIG_OBJECT
+            ? "rope_scaling"
+            : NULL;
     const char *const type = read_rope_type(r, object);
     llama_rope *const rope = &c->rope;
     int32_t i = 0;
@@ -247,8 +247,8 @@ read_rope(reading *r, llama_config *c)
 static void
 read_window(reading *r, llama_config *c)
 {
-    const bool is_absent
-        = berth_config_kind_of(r->config, "sliding_window") == BERTH_CONFIG_ABSENT;
+    const bool is_absent =
+        berth_config_kind_of(r->config, "sliding_window") == BERTH_CONFIG_ABSENT;
     const bool is_on = !r->family->has_window_switch
                        || read_bool(r, "use_sliding_window", false);
     const uint32_t first = r->family->has_window_layers

@@ -135,13 +135,13 @@ format_header(char *header, uint32_t count, uint32_t vocab)
 {
     const uint64_t ids = (uint64_t)count * sizeof(int64_t);
     const uint64_t end = ids + (uint64_t)count * vocab * sizeof(float);
-    size_t length
-        = (size_t)snprintf(header, HEADER_CAPACITY,
-                           "{\"input_ids\":{\"dtype\":\"I64\",\"shape\":[1,%" PRIu32 "],"
-                           "\"data_offsets\":[0,%" PRIu64 "]},"
-                           "\"logits\":{\"dtype\":\"F32\",\"shape\":[1,%" PRIu32 ",%" PRIu32
-                           "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}}",
-                           count, ids, count, vocab, ids, end);
+    size_t length =
+        (size_t)snprintf(header, HEADER_CAPACITY,
+                         "{\"input_ids\":{\"dtype\":\"I64\",\"shape\":[1,%" PRIu32 "],"
+                         "\"data_offsets\":[0,%" PRIu64 "]},"
+                         "\"logits\":{\"dtype\":\"F32\",\"shape\":[1,%" PRIu32 ",%" PRIu32
+                         "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}}",
+                         count, ids, count, vocab, ids, end);
 
     while (length % 8 != 0)
         header[length++] = ' ';

@@ -161,8 +161,7 @@ attend(llama_scratch *s, const llama_stage *stage, uint32_t layer, uint32_t coun
         .keys = s->keys,
         .values = s->values,
         .query_norm = take_vector(&t[LLAMA_QUERY_NORM], s->head_norms),
-        .key_norm
-        = take_vector(&t[LLAMA_KEY_NORM], s->head_norms + s->config->head_dim),
+        .key_norm = take_vector(&t[LLAMA_KEY_NORM], s->head_norms + s->config->head_dim),
         .outputs = s->attended,
     };
     berth_status status;

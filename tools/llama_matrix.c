@@ -195,8 +195,8 @@ is_4bit(const llama_matrix *m)
 static uint64_t
 rows_of_share(const llama_multiplier *multiplier, const llama_matrix *m)
 {
-    const uint64_t step
-        = is_4bit(m) ? m->block_size / greatest_divisor(m->block_size, m->columns) : 1;
+    const uint64_t step =
+        is_4bit(m) ? m->block_size / greatest_divisor(m->block_size, m->columns) : 1;
     const uint64_t even = m->rows / (SHARES * llama_pool_threads(multiplier->pool));
     const uint64_t least = SHARE_VALUES / m->columns;
     const uint64_t wanted = even > least ? even : least;
@@ -292,8 +292,8 @@ find_buffers(const share *s, berth_values_buffers *buffers)
     else
         absmax += before / m->block_size;
     buffers->absmax = (float *)(uintptr_t)absmax;
-    buffers->absmax_bytes
-        = (elements / m->block_size + (elements % m->block_size != 0)) * sizeof(float);
+    buffers->absmax_bytes =
+        (elements / m->block_size + (elements % m->block_size != 0)) * sizeof(float);
     return status;
 }
 
@@ -356,16 +356,16 @@ multiply_plain(const share *s)
         const void *const stored = (const char *)m->codes + row * row_bytes;
         const bool is_widened = s->product->count > 1 && dtype != BERTH_F32;
         const void *const values = is_widened ? s->row : stored;
-        const float scale
-            = is_int8 ? ((const float *)m->absmax)[row] * (1.0f / 127.0f) : 1.0f;
+        const float scale =
+            is_int8 ? ((const float *)m->absmax)[row] * (1.0f / 127.0f) : 1.0f;
 
         if (is_widened)
             llama_math_widen(dtype, stored, m->columns, s->row);
         for (uint32_t i = 0; i < s->product->count; i++)
-            s->product->outputs[i * m->rows + row]
-                = scale
-                  * llama_math_dot(is_widened ? BERTH_F32 : dtype, values,
-                                   s->product->inputs + i * m->columns, m->columns);
+            s->product->outputs[i * m->rows + row] =
+                scale
+                * llama_math_dot(is_widened ? BERTH_F32 : dtype, values,
+                                 s->product->inputs + i * m->columns, m->columns);
     }
 }
 

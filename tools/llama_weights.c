@@ -186,8 +186,8 @@ find_experts(search *s, const char *prefix)
         [LLAMA_EXPERTS_QWEN] = { "gate_proj", "up_proj", "down_proj" },
     };
     const llama_config *const c = s->config;
-    const char *const block
-        = c->expert_names == LLAMA_EXPERTS_MIXTRAL ? "block_sparse_moe" : "mlp";
+    const char *const block =
+        c->expert_names == LLAMA_EXPERTS_MIXTRAL ? "block_sparse_moe" : "mlp";
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < c->experts && s->status == BERTH_OK; i++)

@@ -7,9 +7,9 @@
 
 #define SHOWN_CAPACITY 128
 
-const char *const train_option_names[]
-    = { "optimizer",        "lora-rank",      "lora-targets", "precision",
-        "checkpoint-every", "accumulate-f32", "fused-norms",  "loss-chunk", NULL };
+const char *const train_option_names[] =
+    { "optimizer",        "lora-rank",      "lora-targets", "precision",
+      "checkpoint-every", "accumulate-f32", "fused-norms",  "loss-chunk", NULL };
 
 bool
 train_is_qlora(const train_arguments *a)

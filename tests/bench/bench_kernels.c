@@ -285,8 +285,8 @@ bench_through_memory(job *j, const memory_row *row, const char *folder)
     double most[ROUNDS];
 
     for (int i = 0; i < ROUNDS; i++) {
-        const double resident
-            = row->may_be_resident ? resident_rate(j, usable_cores()) : 1e9;
+        const double resident =
+            row->may_be_resident ? resident_rate(j, usable_cores()) : 1e9;
 
         (void)memory_rate(j, row->work); /* cores have slept */
         samples[i] = memory_rate(j, row->work);
@@ -298,8 +298,7 @@ bench_through_memory(job *j, const memory_row *row, const char *folder)
                                .is_higher_better = true, .samples = samples,
                                .sample_count = ROUNDS, .limit_samples = most,
                                .limit_sample_count = ROUNDS,
-                               .peer_note
-                               = row->other > 0 ? NULL : "no bitsandbytes here" });
+                               .peer_note = row->other > 0 ? NULL : "no bitsandbytes here" });
     return bench_median(samples, ROUNDS);
 }
 
@@ -413,8 +412,8 @@ check_product(product *p)
             .codes = p->codes + r * COLUMNS / 2, .absmax = p->absmax + r * COLUMNS / BLOCK,
             .count = COLUMNS, .block_size = BLOCK, .dtype = BERTH_F32, .values = row });
         for (uint64_t k = 0; k < COLUMNS; k++) {
-            const double term
-                = (double)row[k] * (double)berthi_core_load(p->inputs, p->dtype, k);
+            const double term =
+                (double)row[k] * (double)berthi_core_load(p->inputs, p->dtype, k);
 
             sum += term;
             size += term < 0 ? -term : term;

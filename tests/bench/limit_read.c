@@ -153,8 +153,8 @@ close_ring(ring *r)
 static void *
 map(const ring *r, size_t bytes, off_t what)
 {
-    void *const memory
-        = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, r->fd, what);
+    void *const memory =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, r->fd, what);
 
     return memory == MAP_FAILED ? NULL : memory;
 }

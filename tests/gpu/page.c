@@ -152,8 +152,8 @@ static void
 write_speed(FILE *out, const gpu_found *r, const berthi_json_value *row, double y)
 {
     const double room = WIDTH - LABEL - ROOM;
-    const double scale
-        = room / most_of_unit(r, gpu_text_of(row, "group"), gpu_text_of(row, "unit"));
+    const double scale =
+        room / most_of_unit(r, gpu_text_of(row, "group"), gpu_text_of(row, "unit"));
     const double target = gpu_number_of(row, "target");
     const double us = gpu_number_of(row, "us");
     char number[96];

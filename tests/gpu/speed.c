@@ -363,8 +363,8 @@ open_all(gpu_speed *s)
     gpu_require(s, s->calls->set_device(0), "choosing the GPU");
     gpu_require(s, s->calls->device_properties(0, &properties), "its properties");
     s->capability = ((berthi_cuda_device *)(void *)s->device)->capability;
-    s->processors
-        = (uint32_t)((berthi_cuda_device *)(void *)s->device)->properties.processors;
+    s->processors =
+        (uint32_t)((berthi_cuda_device *)(void *)s->device)->properties.processors;
     s->room_bytes = properties.room_bytes;
     (void)s->calls->find_tiles(&s->tiles);
     gpu_require(s, s->calls->stream_create(&s->stream), "a stream");

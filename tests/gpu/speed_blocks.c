@@ -21,10 +21,10 @@ typedef struct encoding {
     bool has_double;
 } encoding;
 
-static const encoding encodings[]
-    = { { "NF4", OF_NF4, 64, true },  { "NF4", OF_NF4, 128, true },
-        { "FP4", OF_FP4, 64, false }, { "FP4", OF_FP4, 128, false },
-        { "8 bits", OF_MAP, MAP_BLOCK, false }, { "LLM.int8()", OF_ROWS, 0, false } };
+static const encoding encodings[] =
+    { { "NF4", OF_NF4, 64, true },  { "NF4", OF_NF4, 128, true },
+      { "FP4", OF_FP4, 64, false }, { "FP4", OF_FP4, 128, false },
+      { "8 bits", OF_MAP, MAP_BLOCK, false }, { "LLM.int8()", OF_ROWS, 0, false } };
 
 /* One weight of the GPU's, encoded and decoded, several times over. */
 typedef struct blocks {
@@ -60,8 +60,8 @@ scratch_bytes(uint64_t count)
 
     for (size_t i = 0; i < sizeof encodings / sizeof *encodings; i++)
         if (encodings[i].has_double) {
-            const uint64_t its
-                = berthi_mean_scratch(count / encodings[i].block_size, 0, 0);
+            const uint64_t its =
+                berthi_mean_scratch(count / encodings[i].block_size, 0, 0);
 
             most = its > most ? its : most;
         }
@@ -288,8 +288,8 @@ static void
 fetch_double(gpu_speed *s, const blocks *b, window *w)
 {
     const uint64_t first = absmax_at(b, w->first);
-    const uint64_t blocks2
-        = (w->blocks + BERTHI_DOUBLE_BLOCK - 1) / BERTHI_DOUBLE_BLOCK;
+    const uint64_t blocks2 =
+        (w->blocks + BERTHI_DOUBLE_BLOCK - 1) / BERTHI_DOUBLE_BLOCK;
 
     gpu_fetch(s, w->absmax_codes, b->absmax_codes + first, w->blocks);
     gpu_fetch(s, w->absmax2, b->absmax2 + first / BERTHI_DOUBLE_BLOCK,
@@ -344,8 +344,8 @@ is_end_encoded(gpu_speed *s, const blocks *b, bool is_double, bool is_last)
     window w = open_window(b, is_last);
     berthi_double_arguments twice = { .count = w.blocks, .map = berthi_signed_map };
     float *const scratch = gpu_host_alloc(BERTHI_DOUBLE_SCRATCH * sizeof(float));
-    float *const absmax2
-        = gpu_host_alloc((w.blocks / BERTHI_DOUBLE_BLOCK + 1) * sizeof(float));
+    float *const absmax2 =
+        gpu_host_alloc((w.blocks / BERTHI_DOUBLE_BLOCK + 1) * sizeof(float));
     uint8_t *const codes = gpu_host_alloc(w.blocks);
     bool is_right;
 

@@ -9,12 +9,12 @@
  * Linear layers of models of 8 and 70 billion parameters, also those that are multiplied together:
  * query, key and value (10240 x 8192), gate and up (57344 x 8192).
  */
-const gpu_shape gpu_shapes[GPU_SHAPES]
-    = { { 8192, 28672 }, { 28672, 8192 }, { 8192, 8192 }, { 10240, 8192 },
-        { 57344, 8192 }, { 1024, 8192 },  { 4096, 4096 }, { 14336, 4096 } };
+const gpu_shape gpu_shapes[GPU_SHAPES] =
+    { { 8192, 28672 }, { 28672, 8192 }, { 8192, 8192 }, { 10240, 8192 },
+      { 57344, 8192 }, { 1024, 8192 },  { 4096, 4096 }, { 14336, 4096 } };
 
-const uint32_t gpu_counts[GPU_COUNTS]
-    = { 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192 };
+const uint32_t gpu_counts[GPU_COUNTS] =
+    { 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192 };
 
 gpu_case
 gpu_case_at(gpu_shape shape, uint32_t i)

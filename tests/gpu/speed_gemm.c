@@ -72,8 +72,8 @@ tell(gpu_speed *s, const way *w, const char *name, const gpu_timing *plain, cons
 {
     const gpu_linear *const l = w->layer.its;
     const bool is_int8 = w->ask == gpu_ask_int8;
-    const double operations
-        = 2.0 * (double)l->rows * (double)l->columns * (double)w->layer.count;
+    const double operations =
+        2.0 * (double)l->rows * (double)l->columns * (double)w->layer.count;
     gpu_row row = { .group = gpu_is_usual(&w->layer.how) && !w->layer.how.is_double
                                  ? "many inputs"
                                  : "many inputs of all kinds",
@@ -190,9 +190,9 @@ measure_weight(gpu_speed *s, gpu_shape shape, int32_t dtype, const char *no_libr
 {
     gpu_linear l = gpu_linear_of(s, shape, dtype,
                                  gpu_made_inputs(s, gpu_counts[GPU_COUNTS - 1]), true);
-    const char *const why
-        = no_library != NULL ? no_library
-                             : gpu_shape_refusal(s, shape, gpu_linear_bytes(&l));
+    const char *const why =
+        no_library != NULL ? no_library
+                           : gpu_shape_refusal(s, shape, gpu_linear_bytes(&l));
     const gpu_case c = { .shape = shape, .dtype = dtype, .block_size = 64 };
 
     if (s->pass == GPU_JUDGED && most_time(&c, 64) <= 0.0)

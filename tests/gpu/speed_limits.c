@@ -100,8 +100,8 @@ measure_links(gpu_speed *s)
 {
     const uint64_t bytes = s->is_tiny ? 65536 : UINT64_C(256) << 20;
     const uint64_t page = berthi_sys_page_bytes();
-    void *const host
-        = berthi_memory_aligned(s->context, BERTHI_PURPOSE_RING, bytes, page);
+    void *const host =
+        berthi_memory_aligned(s->context, BERTHI_PURPOSE_RING, bytes, page);
     moving m[2] = { { .bytes = bytes, .kind = BERTHI_COPY_TO_DEVICE, .from = host },
                     { .bytes = bytes, .kind = BERTHI_COPY_TO_HOST, .to = host } };
     const gpu_work works[2] = { { ask_copy, &m[0] }, { ask_copy, &m[1] } };

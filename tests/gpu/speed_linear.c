@@ -51,8 +51,8 @@ gpu_linear_of(const gpu_speed *s, gpu_shape shape, int32_t dtype, uint64_t most,
 uint64_t
 gpu_linear_bytes(const gpu_linear *l)
 {
-    const uint64_t packed
-        = weights_of(l) / 2 + most_absmax(l) * 5 + most_absmax2(l) * sizeof(float);
+    const uint64_t packed =
+        weights_of(l) / 2 + most_absmax(l) * 5 + most_absmax2(l) * sizeof(float);
     const uint64_t one = weights_of(l) * 3 + (l->has_4bit ? GPU_BLOCKS * packed : 0);
 
     return l->turns * one + l->most * (l->columns * 3 + l->rows * 6) + (UINT64_C(384) << 20);
@@ -239,8 +239,8 @@ gpu_ask_4bit(gpu_speed *s, void *layer, uint32_t turn)
         .arguments.multiply = { .codes = p->codes + i * weights_of(l) / 2,
                                 .absmax = is_double ? p->absmax2 + i * most_absmax2(l)
                                                     : p->absmax + i * most_absmax(l),
-                                .absmax_codes
-                                = is_double ? p->absmax_codes + i * most_absmax(l) : NULL,
+                                .absmax_codes =
+                                    is_double ? p->absmax_codes + i * most_absmax(l) : NULL,
                                 .map = berthi_signed_map, .offset = p->offsets[i],
                                 .block_size = y->how.block_size, .dtype = l->dtype,
                                 .rows = l->rows, .columns = l->columns,

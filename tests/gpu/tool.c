@@ -256,8 +256,8 @@ static void
 compare_load(FILE *out, const gpu_found *rows, const char *name, const berthi_json_value *theirs,
              double target)
 {
-    const double us
-        = gpu_number_of(gpu_found_speed(rows, "warm: load, quantized on the way"), "us");
+    const double us =
+        gpu_number_of(gpu_found_speed(rows, "warm: load, quantized on the way"), "us");
 
     if (us > 0)
         tell_beside(out, name, gpu_number_of(theirs, "seconds") * 1e6 / us, target);
@@ -267,18 +267,18 @@ compare_load(FILE *out, const gpu_found *rows, const char *name, const berthi_js
 static void
 compare(FILE *out, const gpu_found *rows, const berthi_json_value *theirs)
 {
-    static const comparison comparisons[]
-        = { { "quantize NF4, 8192 x 28672, block 64", "quantize_nf4_us", 4.0 },
-            { "quantize NF4 with double quantization", "quantize_nf4_dq_us", 0.0 },
-            { "dequantize NF4 to BF16, 8192 x 28672, block 64", "dequantize_nf4_us", 2.0 },
-            { "NF4 product, 8192 x 28672, m = 1", "nf4_m1_us", 1.6 },
-            { "NF4 product, 8192 x 28672, m = 2", "nf4_m2_us", 0.0 },
-            { "NF4 product, 8192 x 28672, m = 4", "nf4_m4_us", 0.0 },
-            { "NF4 product, 8192 x 28672, m = 8", "nf4_m8_us", 3.0 },
-            { "NF4 product, 8192 x 28672, m = 16", "nf4_m16_us", 0.0 },
-            { "NF4 product, 8192 x 28672, m = 32", "nf4_m32_us", 2.0 },
-            { "NF4, 8192 x 28672, m = 64", "nf4_m64_us", 0.0 },
-            { "NF4, 8192 x 28672, m = 128", "nf4_m128_us", 0.0 } };
+    static const comparison comparisons[] =
+        { { "quantize NF4, 8192 x 28672, block 64", "quantize_nf4_us", 4.0 },
+          { "quantize NF4 with double quantization", "quantize_nf4_dq_us", 0.0 },
+          { "dequantize NF4 to BF16, 8192 x 28672, block 64", "dequantize_nf4_us", 2.0 },
+          { "NF4 product, 8192 x 28672, m = 1", "nf4_m1_us", 1.6 },
+          { "NF4 product, 8192 x 28672, m = 2", "nf4_m2_us", 0.0 },
+          { "NF4 product, 8192 x 28672, m = 4", "nf4_m4_us", 0.0 },
+          { "NF4 product, 8192 x 28672, m = 8", "nf4_m8_us", 3.0 },
+          { "NF4 product, 8192 x 28672, m = 16", "nf4_m16_us", 0.0 },
+          { "NF4 product, 8192 x 28672, m = 32", "nf4_m32_us", 2.0 },
+          { "NF4, 8192 x 28672, m = 64", "nf4_m64_us", 0.0 },
+          { "NF4, 8192 x 28672, m = 128", "nf4_m128_us", 0.0 } };
     const berthi_json_value *const weight = berthi_json_get(theirs, "8192x28672");
 
     for (size_t i = 0; i < sizeof comparisons / sizeof *comparisons; i++) {

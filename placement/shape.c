@@ -20,7 +20,7 @@ ALIASES(decoder_width_keys, "d_ff", "decoder_ffn_dim");
 ALIASES(head_keys, "num_attention_heads", "n_head", "num_heads", "n_heads");
 ALIASES(kv_head_keys, "num_key_value_heads", "num_kv_heads");
 ALIASES(head_dim_keys, "head_dim", "d_kv");
-ALIASES(intermediate_keys, "block_ff_dim", "intermediate_size", "n_inner", "ffn_dim", "d_ff",
+ALIASES(intermediate_keys, "intermediate_size", "n_inner", "ffn_dim", "d_ff",
         "ffn_hidden_size");
 ALIASES(vocabulary_keys, "vocab_size");
 ALIASES(position_keys, "max_position_embeddings", "n_positions", "max_sequence_length",
@@ -337,7 +337,7 @@ read_state(berthi_shape_reading *r, uint64_t family_flags)
     }
 }
 
-/* LFM2 gives a width that its class shrinks by a third, and rounds. */
+/* LFM2 gives a width, by a name of its own, too, that its class shrinks by a third, and rounds. */
 static uint64_t
 adjusted_width(berthi_shape_reading *r, uint64_t width)
 {
@@ -359,6 +359,31 @@ adjusted_width(berthi_shape_reading *r, uint64_t width)
     return (width + unit - 1) / unit * unit;
 }
 
+/* One for all layers, or a list with one for each: then the largest, which is the most there is. */
+static uint64_t
+read_width(berthi_shape_reading *r, berthi_shape_keys keys, uint64_t fallback)
+{
+    const berthi_json_value *const value = berthi_json_find(r->model, keys[0]);
+    const berthi_json_value *const first = berthi_json_first(value);
+    uint64_t least = UINT64_MAX;
+    uint64_t largest = 0;
+    uint64_t width;
+
+    if (berthi_json_kind_of(value) != BERTHI_JSON_ARRAY)
+        return need(r, keys, BERTHI_SHAPE_WIDTH, fallback);
+    for (const berthi_json_value *v = first; v != NULL; v = berthi_json_next(v)) {
+        if (!berthi_json_can_read_unsigned(v, &width) || width > BERTHI_SHAPE_WIDTH)
+            width = 0;
+        if (v != first && width != largest)
+            r->shape->has_unknown_layers = true;
+        least = berthi_min_u64(least, width);
+        largest = berthi_max_u64(largest, width);
+    }
+    if (least == 0 || first == NULL)
+        berthi_shape_refuse(r, keys[0], value, "a list of whole numbers");
+    return largest;
+}
+
 /* T5 says it in a word: "relu", "gated-gelu". */
 static uint64_t
 mlp_matrices(berthi_shape_reading *r, uint64_t flags)
@@ -368,7 +393,7 @@ mlp_matrices(berthi_shape_reading *r, uint64_t flags)
     return flags & BERTHI_FAMILY_PLAIN_MLP ? 2 : 3;
 }
 
-/* How long a context may be, and the tables of positions and of kinds of tokens. */
+/* How long a context may be, and tables that tokens are looked up in beside the words. */
 static void
 read_positions(berthi_shape_reading *r, uint64_t flags)
 {
@@ -383,6 +408,15 @@ read_positions(berthi_shape_reading *r, uint64_t flags)
     if (flags & BERTHI_FAMILY_BOTH_WAYS)
         shape->token_types =
             berthi_shape_member(r, "type_vocab_size", 0, BERTHI_SHAPE_HEADS, 2);
+    shape->layer_words =
+        berthi_shape_member(r, "vocab_size_per_layer_input", 0, UINT32_MAX, 0);
+    if (shape->layer_words > 0)
+        shape->layer_width =
+            berthi_shape_member(r, "hidden_size_per_layer_input", 0, BERTHI_SHAPE_HEADS, 0);
+    if (flags & BERTHI_FAMILY_ALTUP) {
+        shape->side_states = berthi_shape_member(r, "altup_num_inputs", 1, 64, 4);
+        shape->side_rank = berthi_shape_member(r, "laurel_rank", 1, BERTHI_SHAPE_WIDTH, 64);
+    }
     if (flags & BERTHI_FAMILY_AUDIO) {
         shape->encoder_positions =
             berthi_shape_member(r, "max_source_positions", 1, BERTHI_SHAPE_TOKENS, 1500);
@@ -431,9 +465,10 @@ read_model(berthi_shape_reading *r)
     wide = is_plain ? 4 * shape->hidden
                     : berthi_shape_member(r, "moe_intermediate_size", 1, BERTHI_SHAPE_WIDTH,
                                           family->intermediate);
-    r->layer.intermediate = need(r, has_encoder ? decoder_width_keys : intermediate_keys,
-                                 BERTHI_SHAPE_WIDTH, wide);
-    r->layer.intermediate = adjusted_width(r, r->layer.intermediate);
+    wide = berthi_shape_member(r, "block_ff_dim", 1, BERTHI_SHAPE_WIDTH, wide);
+    wide = read_width(r, has_encoder ? decoder_width_keys : intermediate_keys, wide);
+    wide = berthi_shape_member(r, "block_ff_dim", 1, BERTHI_SHAPE_WIDTH, wide);
+    r->layer.intermediate = adjusted_width(r, wide);
 }
 
 berth_status

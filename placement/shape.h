@@ -59,6 +59,8 @@ typedef struct berthi_layer {
     int32_t attention;            /* berthi_attention                               */
     bool is_encoder;
     bool has_cross;               /* and reads an encoder's output                  */
+    bool shares_cache;            /* has no keys and values but a layer's before it */
+    bool has_equal_values;        /* keys serve as values                           */
     uint64_t window;              /* tokens it looks back; 0: all                   */
     uint64_t heads;               /* nq                                             */
     uint64_t kv_heads;            /* nkv; latent: = nq                              */
@@ -73,8 +75,11 @@ typedef struct berthi_layer {
     uint64_t shared_intermediate; /* of the experts every token takes, together     */
 } berthi_layer;
 
-/* Full, sliding, latent and state layers, each dense or with experts; an encoder. */
-#define BERTHI_LAYER_KINDS 12u
+/*
+ * Full, sliding, latent and state layers, each dense or with experts, with keys and values of their
+ * own or another layer's; an encoder; and some with numbers of their own.
+ */
+#define BERTHI_LAYER_KINDS 20u
 /* Far beyond any model. */
 #define BERTHI_SHAPE_LAYERS 4096u
 
@@ -97,6 +102,10 @@ typedef struct berthi_shape {
     uint64_t encoder_positions; /* rows of its table, which it fills; 0: it has none */
     uint64_t sound_bands;      /* that an encoder hears; 0: it reads words          */
     uint64_t token_types;      /* rows of a table of them; 0: none                  */
+    uint64_t layer_words;      /* rows of a table that has a part for each layer    */
+    uint64_t layer_width;      /* of that part; 0: there is no such table           */
+    uint64_t side_states;      /* that run through all layers; 0: one, as usual     */
+    uint64_t side_rank;        /* of what goes around attention beside them         */
     /* Latent attention; 0 without. */
     uint64_t query_rank;       /* q_lora_rank; 0: queries have no latent            */
     uint64_t latent_rank;      /* kv_lora_rank                                      */

@@ -15,42 +15,48 @@
 
 #include "kernels/base.h"
 
-#define BERTHI_FAMILY_PLAIN_MLP 1u       /* two matrices, not three                  */
-#define BERTHI_FAMILY_QKV_BIAS 2u        /* unless "attention_bias" says otherwise   */
-#define BERTHI_FAMILY_HEAD_BIAS 4u       /* of the output head                       */
-#define BERTHI_FAMILY_MLP_BIAS 8u        /* unless "mlp_bias" says otherwise         */
-#define BERTHI_FAMILY_NORM_BIAS 16u
-#define BERTHI_FAMILY_HEAD_NORMS 32u     /* of queries and keys, one head wide       */
-#define BERTHI_FAMILY_WIDE_NORMS 64u     /* of queries and keys, all heads wide      */
-#define BERTHI_FAMILY_TIES 128u          /* unless "tie_word_embeddings" is false    */
-#define BERTHI_FAMILY_POSITIONS 256u     /* a table of learned positions             */
-#define BERTHI_FAMILY_SINKS 512u         /* one number a head                        */
-#define BERTHI_FAMILY_EXPERT_BIAS 1024u  /* of experts and router                    */
-#define BERTHI_FAMILY_CORRECTION 2048u   /* one number an expert, in the router      */
-#define BERTHI_FAMILY_SHARED_GATE 4096u  /* of the shared expert                     */
-#define BERTHI_FAMILY_FUSED_QKV 8192u
-#define BERTHI_FAMILY_FUSED_UP 16384u
-#define BERTHI_FAMILY_CLASSIC 32768u     /* GPT-2's layer, with dropout              */
-#define BERTHI_FAMILY_QUERY_GATE 65536u  /* queries are twice as wide                */
-#define BERTHI_FAMILY_BIAS_QKV_ONLY 131072u /* "attention_bias" is not the output's  */
-#define BERTHI_FAMILY_TWO_ROWS 262144u   /* more in the table of positions           */
-#define BERTHI_FAMILY_SHARED_IS_EXPERT 524288u /* one shared expert of i             */
-#define BERTHI_FAMILY_ENCODER 1048576u   /* encoder and decoder: T5, Whisper         */
-#define BERTHI_FAMILY_ALL_STATE 2097152u /* every layer is a STATE layer             */
-#define BERTHI_FAMILY_USE_BIAS 4194304u  /* "use_bias", "bias": of all linear layers */
-#define BERTHI_FAMILY_AUDIO 8388608u     /* an encoder of sound, with positions      */
-#define BERTHI_FAMILY_PLAIN_KEYS 16777216u /* whose linear layer has no bias         */
-#define BERTHI_FAMILY_BOTH_WAYS 33554432u /* tokens see those behind them: BERT      */
-#define BERTHI_FAMILY_PADDED 67108864u   /* two of its positions are no token's      */
-#define BERTHI_FAMILY_BARE_NORMS 134217728u /* norms have no weights                 */
-#define BERTHI_FAMILY_WORD_NORM 268435456u /* behind the embeddings                  */
-#define BERTHI_FAMILY_OUTPUT_BIAS 536870912u /* of attention, the output's alone     */
-#define BERTHI_FAMILY_SPLIT_DELTA 1073741824u /* gates of a delta net by themselves  */
-#define BERTHI_FAMILY_SHARED_IS_DENSE 2147483648u /* without experts it is the MLP   */
-#define BERTHI_FAMILY_MAMBA2 UINT64_C(4294967296) /* ALL_STATE, of the second kind   */
-#define BERTHI_FAMILY_LISTED UINT64_C(8589934592) /* attention where a list says so  */
-#define BERTHI_FAMILY_RELATIVE UINT64_C(17179869184) /* positions as a small table a side */
-#define BERTHI_FAMILY_NO_LAST_NORM UINT64_C(34359738368)
+/* What a class does, a bit each. */
+#define BERTHI_FAMILY(number) (UINT64_C(1) << (number))
+
+#define BERTHI_FAMILY_PLAIN_MLP        BERTHI_FAMILY(0)  /* two matrices, not three */
+#define BERTHI_FAMILY_QKV_BIAS         BERTHI_FAMILY(1)  /* unless "attention_bias" says otherwise */
+#define BERTHI_FAMILY_HEAD_BIAS        BERTHI_FAMILY(2)  /* of the output head */
+#define BERTHI_FAMILY_MLP_BIAS         BERTHI_FAMILY(3)  /* unless "mlp_bias" says otherwise */
+#define BERTHI_FAMILY_NORM_BIAS        BERTHI_FAMILY(4)
+#define BERTHI_FAMILY_HEAD_NORMS       BERTHI_FAMILY(5)  /* of queries and keys, one head wide */
+#define BERTHI_FAMILY_WIDE_NORMS       BERTHI_FAMILY(6)  /* of queries and keys, all heads wide */
+#define BERTHI_FAMILY_TIES             BERTHI_FAMILY(7)  /* unless "tie_word_embeddings" is false */
+#define BERTHI_FAMILY_POSITIONS        BERTHI_FAMILY(8)  /* a table of learned positions */
+#define BERTHI_FAMILY_SINKS            BERTHI_FAMILY(9)  /* one number a head */
+#define BERTHI_FAMILY_EXPERT_BIAS      BERTHI_FAMILY(10) /* of experts and router */
+#define BERTHI_FAMILY_CORRECTION       BERTHI_FAMILY(11) /* one number an expert, in the router */
+#define BERTHI_FAMILY_SHARED_GATE      BERTHI_FAMILY(12) /* of the shared expert */
+#define BERTHI_FAMILY_FUSED_QKV        BERTHI_FAMILY(13)
+#define BERTHI_FAMILY_FUSED_UP         BERTHI_FAMILY(14)
+#define BERTHI_FAMILY_CLASSIC          BERTHI_FAMILY(15) /* GPT-2's layer, with dropout */
+#define BERTHI_FAMILY_QUERY_GATE       BERTHI_FAMILY(16) /* queries are twice as wide */
+#define BERTHI_FAMILY_BIAS_QKV_ONLY    BERTHI_FAMILY(17) /* "attention_bias" is not the output's */
+#define BERTHI_FAMILY_TWO_ROWS         BERTHI_FAMILY(18) /* more in the table of positions */
+#define BERTHI_FAMILY_SHARED_IS_EXPERT BERTHI_FAMILY(19) /* one shared expert of i */
+#define BERTHI_FAMILY_ENCODER          BERTHI_FAMILY(20) /* encoder and decoder: T5, Whisper */
+#define BERTHI_FAMILY_ALL_STATE        BERTHI_FAMILY(21) /* every layer is a STATE layer */
+#define BERTHI_FAMILY_USE_BIAS         BERTHI_FAMILY(22) /* "use_bias", "bias": of all linear layers */
+#define BERTHI_FAMILY_AUDIO            BERTHI_FAMILY(23) /* an encoder of sound, with positions */
+#define BERTHI_FAMILY_PLAIN_KEYS       BERTHI_FAMILY(24) /* whose linear layer has no bias */
+#define BERTHI_FAMILY_BOTH_WAYS        BERTHI_FAMILY(25) /* tokens see those behind them: BERT */
+#define BERTHI_FAMILY_PADDED           BERTHI_FAMILY(26) /* two of its positions are no token's */
+#define BERTHI_FAMILY_BARE_NORMS       BERTHI_FAMILY(27) /* norms have no weights */
+#define BERTHI_FAMILY_WORD_NORM        BERTHI_FAMILY(28) /* behind the embeddings */
+#define BERTHI_FAMILY_OUTPUT_BIAS      BERTHI_FAMILY(29) /* of attention, the output's alone */
+#define BERTHI_FAMILY_SPLIT_DELTA      BERTHI_FAMILY(30) /* gates of a delta net by themselves */
+#define BERTHI_FAMILY_SHARED_IS_DENSE  BERTHI_FAMILY(31) /* without experts it is the MLP */
+#define BERTHI_FAMILY_MAMBA2           BERTHI_FAMILY(32) /* ALL_STATE, of the second kind */
+#define BERTHI_FAMILY_LISTED           BERTHI_FAMILY(33) /* attention where a list says so */
+#define BERTHI_FAMILY_RELATIVE         BERTHI_FAMILY(34) /* positions as a small table a side */
+#define BERTHI_FAMILY_NO_LAST_NORM     BERTHI_FAMILY(35)
+#define BERTHI_FAMILY_BESIDE           BERTHI_FAMILY(36) /* experts stand beside the MLP: Gemma 4 */
+#define BERTHI_FAMILY_GLOBAL_HEADS     BERTHI_FAMILY(37) /* of another width where all is seen */
+#define BERTHI_FAMILY_ALTUP            BERTHI_FAMILY(38) /* states side by side: Gemma 3n */
 
 /* Which layers look back only so far, where "layer_types" does not say. */
 typedef enum berthi_family_window {

@@ -3,6 +3,8 @@
  * shape_layers.c - layer by layer: how far it looks back, and whether its MLP is
  * one or many; equal layers become one kind.
  */
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "placement/shape_read.h"
@@ -11,7 +13,8 @@
 
 ALIASES(expert_keys, "n_routed_experts", "num_local_experts", "num_experts",
         "moe_num_experts");
-ALIASES(used_keys, "num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k");
+ALIASES(used_keys, "num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k",
+        "top_k_experts");
 ALIASES(expert_width_keys, "moe_intermediate_size");
 ALIASES(shared_keys, "shared_expert_intermediate_size", "shared_intermediate_size");
 ALIASES(pattern_keys, "sliding_window_pattern", "_sliding_window_pattern");
@@ -32,6 +35,11 @@ typedef struct layer_rules {
     uint64_t attention_every; /* every n-th layer, the others have a state; 0: all */
     bool has_listed; /* attention is where `attending` says, the others have a state */
     const berthi_json_value *attending; /* numbers of layers */
+    uint64_t first_shared; /* layers from this one on have no keys and values */
+    bool doubles_shared;   /* the MLP of those is twice as wide */
+    bool has_equal_values; /* where all is seen */
+    uint64_t global_dim;   /* of heads where all is seen; 0: as elsewhere */
+    uint64_t global_kv;    /* of them, keys; 0: as elsewhere */
     berthi_layer sparse; /* the numbers of the MLP with experts */
     uint64_t first_sparse;
     uint64_t sparse_every; /* layers whose number divides by it */
@@ -138,6 +146,24 @@ read_attending(berthi_shape_reading *r, layer_rules *rules)
         rules->attending != NULL || r->shape->state.kind == BERTHI_STATE_MAMBA2;
 }
 
+/* What Gemma's layers share with others, and what is different where they see all. */
+static void
+read_shared(berthi_shape_reading *r, layer_rules *rules)
+{
+    const uint64_t layers = r->shape->layers;
+
+    rules->first_shared =
+        layers - berthi_shape_member(r, "num_kv_shared_layers", 0, layers, 0);
+    rules->doubles_shared = berthi_shape_flag(r, "use_double_wide_mlp", false);
+    rules->has_equal_values = berthi_shape_flag(r, "attention_k_eq_v", false);
+    if ((r->shape->family->flags & BERTHI_FAMILY_GLOBAL_HEADS) == 0)
+        return;
+    rules->global_dim = berthi_shape_member(r, "global_head_dim", 1, BERTHI_SHAPE_HEADS, 512);
+    if (rules->has_equal_values)
+        rules->global_kv = berthi_shape_member(r, "num_global_key_value_heads", 1,
+                                               r->layer.heads, 0);
+}
+
 /* Of the layers with experts: numbers of the MLP, and which layers they are. */
 static void
 read_experts(berthi_shape_reading *r, layer_rules *rules)
@@ -165,6 +191,8 @@ read_experts(berthi_shape_reading *r, layer_rules *rules)
     /* Llama 4 gives the dense layers' width a name of its own. */
     r->layer.intermediate = berthi_shape_member(r, "intermediate_size_mlp", 1, width,
                                                 r->layer.intermediate);
+    if (r->shape->family->flags & BERTHI_FAMILY_BESIDE)
+        sparse->shared_intermediate = r->layer.intermediate;
     rules->first_sparse =
         berthi_shape_member(r, "first_k_dense_replace", 0, BERTHI_SHAPE_LAYERS, 0);
     rules->sparse_every =
@@ -260,6 +288,53 @@ is_sparse(berthi_shape_reading *r, layer_rules *rules, uint64_t number)
            && (number + 1) % rules->sparse_step == 0 && !is_listed(rules->dense, number);
 }
 
+/*
+ * Later releases write what is different in a layer's own object, under its number with a 0 before
+ * it or without.
+ */
+static void
+take_own(berthi_shape_reading *r, uint64_t number, berthi_layer *layer)
+{
+    const berthi_json_value *const all = berthi_json_find(r->model, "per_layer_config");
+    const berthi_json_value *const model = r->model;
+    char key[24];
+
+    for (int width = 1; width <= 4 && r->model == model; width++) {
+        const berthi_json_value *own;
+
+        snprintf(key, sizeof key, "%0*" PRIu64, width, number);
+        own = berthi_json_find(all, key);
+        if (own != NULL)
+            r->model = own;
+    }
+    if (r->model == model)
+        return;
+    layer->key_dim = layer->value_dim =
+        berthi_shape_member(r, "head_dim", 1, BERTHI_SHAPE_HEADS, layer->key_dim);
+    layer->kv_heads =
+        berthi_shape_member(r, "num_key_value_heads", 1, layer->heads, layer->kv_heads);
+    r->model = model;
+}
+
+/* Behind what the layer's kind of attention and its MLP have decided. */
+static void
+share(berthi_shape_reading *r, const layer_rules *rules, uint64_t number, berthi_layer *layer)
+{
+    if (layer->attention != BERTHI_ATTENTION_HEADS)
+        return;
+    if (layer->window == 0 && rules->global_dim > 0)
+        layer->key_dim = layer->value_dim = rules->global_dim;
+    if (layer->window == 0 && rules->global_kv > 0)
+        layer->kv_heads = rules->global_kv;
+    take_own(r, number, layer);
+    layer->has_equal_values = layer->window == 0 && rules->has_equal_values;
+    layer->shares_cache = number >= rules->first_shared;
+    if (layer->shares_cache && rules->doubles_shared) {
+        layer->intermediate *= 2;
+        layer->shared_intermediate *= 2;
+    }
+}
+
 static berthi_layer
 make_layer(berthi_shape_reading *r, layer_rules *rules, uint64_t number)
 {
@@ -278,6 +353,7 @@ make_layer(berthi_shape_reading *r, layer_rules *rules, uint64_t number)
         layer.expert_intermediate = rules->sparse.expert_intermediate;
         layer.shared_intermediate = rules->sparse.shared_intermediate;
     }
+    share(r, rules, number, &layer);
     return layer;
 }
 
@@ -287,18 +363,27 @@ static bool
 is_alike(const berthi_layer *a, const berthi_layer *b)
 {
     return a->attention == b->attention && a->is_encoder == b->is_encoder
-           && a->window == b->window && a->experts == b->experts;
+           && a->window == b->window && a->experts == b->experts
+           && a->shares_cache == b->shares_cache && a->key_dim == b->key_dim
+           && a->kv_heads == b->kv_heads;
 }
 
-/* Returns its kind. At most 2 windows, 2 attentions, 2 MLPs, an encoder: there is room. */
+/* Returns its kind. No class has as many as there is room for, but a file may say so. */
 static uint32_t
-add_layer(berthi_shape *shape, const berthi_layer *layer)
+add_layer(berthi_shape_reading *r, const berthi_layer *layer)
 {
+    berthi_shape *const shape = r->shape;
+
     for (uint32_t i = 0; i < shape->kind_count; i++) {
         if (!is_alike(&shape->kinds[i], layer))
             continue;
         shape->kinds[i].count += layer->count;
         return i;
+    }
+    if (shape->kind_count == BERTHI_LAYER_KINDS) {
+        berthi_shape_refuse(r, "per_layer_config", berthi_json_find(r->model, "per_layer_config"),
+                            "for as few different layers as a model has");
+        return 0;
     }
     shape->kinds[shape->kind_count] = *layer;
     return shape->kind_count++;
@@ -313,6 +398,7 @@ berthi_shape_read_layers(berthi_shape_reading *r)
 
     read_windows(r, &rules);
     read_attending(r, &rules);
+    read_shared(r, &rules);
     read_experts(r, &rules);
     if (shape->encoder_layers > 0) {
         berthi_layer encoder = r->layer;
@@ -320,12 +406,12 @@ berthi_shape_read_layers(berthi_shape_reading *r)
         encoder.count = shape->encoder_layers;
         encoder.is_encoder = true;
         encoder.attention = BERTHI_ATTENTION_NONE;
-        (void)add_layer(shape, &encoder);
+        (void)add_layer(r, &encoder);
         r->layer.has_cross = true;
     }
     for (uint64_t i = 0; i < shape->layers && r->status == BERTH_OK; i++) {
         const berthi_layer layer = make_layer(r, &rules, i);
 
-        shape->layer_kinds[i] = (uint8_t)add_layer(shape, &layer);
+        shape->layer_kinds[i] = (uint8_t)add_layer(r, &layer);
     }
 }

@@ -93,7 +93,8 @@ add_head_norms(making *m, const berthi_layer *layer)
     if (!is_wide && !has(m, BERTHI_FAMILY_HEAD_NORMS))
         return;
     add_norm(m, "q_norm", layer->key_dim * (is_wide ? layer->heads : 1));
-    add_norm(m, "k_norm", layer->key_dim * (is_wide ? layer->kv_heads : 1));
+    if (!layer->shares_cache)
+        add_norm(m, "k_norm", layer->key_dim * (is_wide ? layer->kv_heads : 1));
 }
 
 /* Queries, keys, values and output of one attention. */
@@ -113,9 +114,11 @@ add_heads(making *m, const berthi_layer *layer)
         add_linear(m, names->query, queries * (has(m, BERTHI_FAMILY_QUERY_GATE) ? 2 : 1),
                    hidden);
         m->has_bias = m->has_bias && !has(m, BERTHI_FAMILY_PLAIN_KEYS);
-        add_linear(m, names->key, keys, hidden);
+        if (!layer->shares_cache)
+            add_linear(m, names->key, keys, hidden);
         m->has_bias = m->shape->has_attention_bias;
-        add_linear(m, names->value, values, hidden);
+        if (!layer->shares_cache && !layer->has_equal_values)
+            add_linear(m, names->value, values, hidden);
     }
     m->has_bias = (m->has_bias && !has(m, BERTHI_FAMILY_BIAS_QKV_ONLY))
                   || has(m, BERTHI_FAMILY_OUTPUT_BIAS);
@@ -256,8 +259,44 @@ add_experts(making *m, const berthi_layer *layer)
     m->has_bias = false;
     if (layer->shared_intermediate > 0)
         add_mlp(m, layer->shared_intermediate);
+    if (has(m, BERTHI_FAMILY_BESIDE)) {
+        add_vector(m, "scale", hidden);
+        add_vector(m, "per_expert_scale", layer->experts);
+        add_norms(m, hidden, 3);
+    }
     if (layer->shared_intermediate > 0 && has(m, BERTHI_FAMILY_SHARED_GATE))
         add_vector(m, "shared_expert_gate", hidden);
+}
+
+/* What a layer makes of its part of that table. */
+static void
+add_layer_words(making *m)
+{
+    const uint64_t width = m->shape->layer_width;
+
+    m->has_bias = false;
+    if (width == 0)
+        return;
+    add_linear(m, "per_layer_input_gate", width, m->shape->hidden);
+    add_linear(m, "per_layer_projection", m->shape->hidden, width);
+    add_vector(m, "post_per_layer_input_norm", m->shape->hidden);
+}
+
+/* Gemma 3n predicts its states from each other, and has a way of low rank around attention. */
+static void
+add_side_states(making *m)
+{
+    const berthi_shape *const shape = m->shape;
+    const uint64_t states = shape->side_states;
+
+    if (states == 0)
+        return;
+    add_matrix(m, "correction_coefs", m->role, states, states);
+    add_matrix(m, "prediction_coefs", m->role, states * states, states);
+    add_matrix(m, "modality_router", m->role, states, shape->hidden);
+    add_norms(m, shape->hidden, 3); /* with the scale of what is corrected */
+    add_matrix(m, "linear_left", m->role, shape->side_rank, shape->hidden);
+    add_matrix(m, "linear_right", m->role, shape->hidden, shape->side_rank);
 }
 
 /* ---------------------------------------------------------------------- the model */
@@ -283,6 +322,8 @@ add_layers(making *m, uint32_t kind)
         add_experts(m, layer);
     else if (layer->intermediate > 0)
         add_mlp(m, layer->intermediate);
+    add_layer_words(m);
+    add_side_states(m);
     if (m->shape->family->numbers > 0)
         add_vector(m, "act_fn", m->shape->family->numbers);
     add_norms(m, m->shape->hidden, m->shape->layer_norms + layer->has_cross);
@@ -330,6 +371,18 @@ add_outer(making *m)
     if (has(m, BERTHI_FAMILY_RELATIVE))
         add_matrix(m, "relative_attention_bias", BERTHI_WEIGHT_EMBEDDING, 32,
                    shape->kinds[0].heads);
+    m->count = 1;
+    if (shape->layer_width > 0) {
+        const uint64_t width = shape->layers * shape->layer_width;
+
+        add_matrix(m, "embed_tokens_per_layer", BERTHI_WEIGHT_EMBEDDING, shape->layer_words,
+                   width);
+        add_matrix(m, "per_layer_model_projection", BERTHI_WEIGHT_LINEAR, width, hidden);
+        add_vector(m, "per_layer_projection_norm", shape->layer_width);
+    }
+    m->count = shape->side_states > 1 ? 2 * (shape->side_states - 1) : 0;
+    if (m->count > 0)
+        add_matrix(m, "altup_projections", BERTHI_WEIGHT_LINEAR, hidden, hidden);
     m->count = 1;
     if (has(m, BERTHI_FAMILY_AUDIO))
         add_ear(m);

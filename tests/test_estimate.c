@@ -355,6 +355,39 @@ test_lines(void)
     CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_SCORES), 0);
 }
 
+/* Of a sequence of 100 tokens: a model of Gemma 4's kind, its last layers without keys. */
+static uint64_t
+shared_cache(const char *more)
+{
+    const estimated *const e = estimated_text(
+        fixture_format("{\"model_type\": \"gemma4_text\", \"hidden_size\": 64, "
+                       "\"num_hidden_layers\": 6, \"num_attention_heads\": 4, "
+                       "\"num_key_value_heads\": 2, \"head_dim\": 16, "
+                       "\"sliding_window\": 8, \"intermediate_size\": 128, "
+                       "\"vocab_size\": 100%s}", more));
+    const berthi_estimate_options options = options_of(e, BERTHI_TYPE_NATIVE);
+
+    return berthi_cache_sequence(&e->shape, &options, 100);
+}
+
+/* Five layers look back 8 tokens, the last one sees all, with wider heads. */
+static void
+test_shared_caches(void)
+{
+    const uint64_t window = 8 * 2 * (16 + 16) * 2;
+
+    CHECK_EQ(shared_cache(""), 5 * window + 100 * 2 * (512 + 512) * 2);
+    CHECK_EQ(shared_cache(", \"global_head_dim\": 32"), 5 * window + 100 * 2 * (32 + 32) * 2);
+    CHECK_EQ(shared_cache(", \"num_global_key_value_heads\": 1"),
+             5 * window + 100 * 2 * (512 + 512) * 2);
+    CHECK_EQ(shared_cache(", \"num_global_key_value_heads\": 1, \"attention_k_eq_v\": true"),
+             5 * window + 100 * (512 + 512) * 2);
+    CHECK_EQ(shared_cache(", \"num_kv_shared_layers\": 3"), 3 * window);
+    CHECK_EQ(shared_cache(", \"per_layer_config\": {\"05\": {\"head_dim\": 48}, "
+                          "\"1\": {\"num_key_value_heads\": 4}}"),
+             6 * window + 100 * 2 * (48 + 48) * 2);
+}
+
 /* On what the sizes of weights rest, for a shape and a type. */
 static int32_t
 basis_of(const char *more, int32_t type, bool has_headers)
@@ -557,6 +590,7 @@ main(int argc, char **argv)
     T_RUN(test_cache_types);
     T_RUN(test_words);
     T_RUN(test_lines);
+    T_RUN(test_shared_caches);
     T_RUN(test_basis_of_weights);
     T_RUN(test_attention_is_larger);
     T_RUN(test_states_and_cross);

@@ -2,6 +2,7 @@
 /* test_estimate_shape.c - config.json as numbers: published parameters, refusals. */
 #include "placement/shape.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -383,6 +384,31 @@ test_families(void)
     free(texts);
 }
 
+/* Layers may be as different from each other as a file says, within limits. */
+static void
+test_many_kinds(void)
+{
+    char own[1024] = "";
+    size_t length = 0;
+    const estimated *e;
+
+    for (unsigned i = 1; i <= 22; i++) {
+        length += (size_t)snprintf(own + length, sizeof own - length,
+                                   "%s\"%02u\": {\"head_dim\": %u}", i > 1 ? ", " : "", i,
+                                   8 * i);
+        e = estimated_text(fixture_format(
+            "{\"model_type\": \"gemma4_text\", \"hidden_size\": 64, \"num_hidden_layers\": 24, "
+            "\"num_attention_heads\": 4, \"intermediate_size\": 128, \"vocab_size\": 100, "
+            "\"sliding_window\": null, \"global_head_dim\": 1000, "
+            "\"per_layer_config\": {%s}}", own));
+        CHECK_EQ(e == NULL, i >= BERTHI_LAYER_KINDS);
+        if (e != NULL)
+            CHECK_EQ(e->shape.kind_count, i + 1);
+        else
+            CHECK_CONTAINS(estimated_error()->message, "\"per_layer_config\" is not for as few");
+    }
+}
+
 /* What an encoder's layers see is not kept; the positions that no token has do not count. */
 static void
 test_both_ways(void)
@@ -440,6 +466,12 @@ test_unknown(void)
     CHECK_EQ(e->shape.kinds[0].key_dim, 16);
     /* 4 layers of 4 * 64 * 64 + 3 * 64 * 128 + 2 * 64, 2 * 6400, 64 */
     CHECK_EQ(count(e).all, 4 * (16384 + 24576 + 128) + 12800 + 64);
+    /* Widths by layer: the most that they can be. */
+    e = estimated_text("{\"hidden_size\": 64, \"num_hidden_layers\": 2, \"vocab_size\": 100, "
+                       "\"num_attention_heads\": 4, \"intermediate_size\": [8, 24]}");
+    T_REQUIRE(e != NULL);
+    CHECK(e->shape.has_unknown_layers);
+    CHECK_EQ(e->shape.kinds[0].intermediate, 24);
     /* A state whose sizes have other names here is no reason to refuse all. */
     e = estimated_text(TINY(", \"model_type\": \"new\", "
                             "\"layer_types\": [\"linear_attention\", \"full_attention\", "
@@ -539,6 +571,14 @@ test_refusals(void)
           "\"linear_num_value_heads\" is missing" },
         { TINY(", \"block_auto_adjust_ff_dim\": true, \"block_ffn_dim_multiplier\": 17"),
           "\"block_ffn_dim_multiplier\" is 17, not a number up to 16" },
+        { "{\"hidden_size\": 64, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
+          "\"vocab_size\": 100, \"intermediate_size\": [8, 0]}",
+          "member \"intermediate_size\" is not a list of whole numbers" },
+        { "{\"hidden_size\": 64, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
+          "\"vocab_size\": 100, \"intermediate_size\": []}",
+          "member \"intermediate_size\" is not a list of whole numbers" },
+        { TINY(", \"per_layer_config\": {\"02\": {\"head_dim\": 0}}"),
+          "member \"head_dim\" is 0, not" },
         { TINY(", \"model_type\": \"lfm2\", \"full_attn_idxs\": [-1]"),
           "member \"full_attn_idxs\" is not a list of layers" },
         { TINY(", \"num_experts\": 4, \"mlp_only_layers\": [\"x\"]"),
@@ -645,6 +685,14 @@ test_bounds(void)
         { heads, "attention_chunk_size", 1, UINT64_C(1) << 40 },
         { heads, "sliding_window", 0, UINT64_C(1) << 40 },
         { TINY(", \"model_type\": \"bert\""), "type_vocab_size", 0, 65536 },
+        { heads, "vocab_size_per_layer_input", 0, UINT32_MAX },
+        { TINY(", \"vocab_size_per_layer_input\": 9"), "hidden_size_per_layer_input", 0, 65536 },
+        { heads, "num_kv_shared_layers", 0, 4 },
+        { TINY(", \"model_type\": \"gemma4_text\""), "global_head_dim", 1, 65536 },
+        { TINY(", \"model_type\": \"gemma4_text\", \"attention_k_eq_v\": true"),
+          "num_global_key_value_heads", 1, 4 },
+        { TINY(", \"model_type\": \"gemma3n_text\""), "altup_num_inputs", 1, 64 },
+        { TINY(", \"model_type\": \"gemma3n_text\""), "laurel_rank", 1, 16777216 },
         { sound, "max_source_positions", 1, UINT64_C(1) << 40 },
         { sound, "num_mel_bins", 1, 65536 },
         { second, "conv_kernel", 1, 4096 },
@@ -768,6 +816,7 @@ main(int argc, char **argv)
     T_RUN(test_states);
     T_RUN(test_rules);
     T_RUN(test_families);
+    T_RUN(test_many_kinds);
     T_RUN(test_both_ways);
     T_RUN(test_sound);
     T_RUN(test_unknown);

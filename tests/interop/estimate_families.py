@@ -24,13 +24,16 @@ CLASSES = {"whisper": "AutoModelForSpeechSeq2Seq", "t5": "AutoModelForSeq2SeqLM"
            "bert": "AutoModelForMaskedLM", "roberta": "AutoModelForMaskedLM",
            "camembert": "AutoModelForMaskedLM", "xlm-roberta": "AutoModelForMaskedLM"}
 # With a tower that needs headers, or of somebody else's code.
-OTHERS = {"gemma3", "gemma4", "qwen2_vl", "qwen2_5_vl", "kimi_k2"}
+OTHERS = {"gemma3", "qwen2_vl", "qwen2_5_vl", "kimi_k2"}
+# Whose configuration has no defaults that make a model.
+WORDS = {"nemotron": {"num_key_value_heads": 8, "head_dim": 128}}
 VARIANTS = [
     ("bamba", {"attn_layer_indices": [9, 18, 27]}),
     ("granitemoehybrid", {"num_local_experts": 0, "shared_intermediate_size": 8192,
                           "layer_types": ["mamba"] * 5 + ["attention"] + ["mamba"] * 26}),
     ("lfm2", {"layer_types": ["conv", "conv", "full_attention"] * 2, "num_hidden_layers": 6}),
     ("lfm2", {"block_auto_adjust_ff_dim": False}),
+    ("gemma3n_text", {"num_kv_shared_layers": 10, "altup_num_inputs": 2, "laurel_rank": 32}),
     ("lfm2", {"block_ffn_dim_multiplier": 1.3, "block_multiple_of": 512}),
     ("stablelm", {"use_qkv_bias": True}),
     ("glm", {"attention_bias": False}),
@@ -42,6 +45,11 @@ VARIANTS = [
     ("bert", {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24,
               "num_attention_heads": 16}),
     ("gpt_neo", {"intermediate_size": 1234}),
+    ("gemma4_text", {"enable_moe_block": True, "num_experts": 128, "top_k_experts": 8,
+                     "moe_intermediate_size": 704, "num_kv_shared_layers": 12,
+                     "attention_k_eq_v": True, "num_global_key_value_heads": 2,
+                     "use_double_wide_mlp": True}),
+    ("gemma4_text", {"hidden_size_per_layer_input": 0, "global_head_dim": 384}),
     ("t5", {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
     ("mbart", {"encoder_layers": 3, "decoder_layers": 5}),
 ]
@@ -94,7 +102,7 @@ def ours(text, folder):
 def main():
     is_writing = sys.argv[1:2] == ["--write"]
     wanted = sys.argv[1:] if not is_writing else []
-    cases = [(kind, {}) for kind in wanted or types() if kind not in OTHERS]
+    cases = [(kind, WORDS.get(kind, {})) for kind in wanted or types() if kind not in OTHERS]
     cases += [] if wanted else VARIANTS
     lines = []
     with lib.folder() as folder:

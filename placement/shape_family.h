@@ -19,9 +19,9 @@
 #define BERTHI_FAMILY(number) (UINT64_C(1) << (number))
 
 #define BERTHI_FAMILY_PLAIN_MLP        BERTHI_FAMILY(0)  /* two matrices, not three */
-#define BERTHI_FAMILY_QKV_BIAS         BERTHI_FAMILY(1)  /* unless "attention_bias" says otherwise */
+#define BERTHI_FAMILY_QKV_BIAS         BERTHI_FAMILY(1)  /* unless "attention_bias" says not */
 #define BERTHI_FAMILY_HEAD_BIAS        BERTHI_FAMILY(2)  /* of the output head */
-#define BERTHI_FAMILY_MLP_BIAS         BERTHI_FAMILY(3)  /* unless "mlp_bias" says otherwise */
+#define BERTHI_FAMILY_MLP_BIAS         BERTHI_FAMILY(3)  /* unless "mlp_bias" says not */
 #define BERTHI_FAMILY_NORM_BIAS        BERTHI_FAMILY(4)
 #define BERTHI_FAMILY_HEAD_NORMS       BERTHI_FAMILY(5)  /* of queries and keys, one head wide */
 #define BERTHI_FAMILY_WIDE_NORMS       BERTHI_FAMILY(6)  /* of queries and keys, all heads wide */
@@ -40,7 +40,7 @@
 #define BERTHI_FAMILY_SHARED_IS_EXPERT BERTHI_FAMILY(19) /* one shared expert of i */
 #define BERTHI_FAMILY_ENCODER          BERTHI_FAMILY(20) /* encoder and decoder: T5, Whisper */
 #define BERTHI_FAMILY_ALL_STATE        BERTHI_FAMILY(21) /* every layer is a STATE layer */
-#define BERTHI_FAMILY_USE_BIAS         BERTHI_FAMILY(22) /* "use_bias", "bias": of all linear layers */
+#define BERTHI_FAMILY_USE_BIAS         BERTHI_FAMILY(22) /* "use_bias", "bias": of all linears */
 #define BERTHI_FAMILY_AUDIO            BERTHI_FAMILY(23) /* an encoder of sound, with positions */
 #define BERTHI_FAMILY_PLAIN_KEYS       BERTHI_FAMILY(24) /* whose linear layer has no bias */
 #define BERTHI_FAMILY_BOTH_WAYS        BERTHI_FAMILY(25) /* tokens see those behind them: BERT */

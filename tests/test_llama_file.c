@@ -244,9 +244,11 @@ test_signal(void)
     const char *const path = fixture_format("%s/logits", folder);
 
     for (uint32_t i = 0; i < 8; i++) {
-        const pid_t child = fork();
+        pid_t child;
         int status = 0;
 
+        unlink(path); /* it tells that the child has come so far */
+        child = fork();
         if (child == 0)
             write_for_ever(path);
         while (access(path, F_OK) != 0)

@@ -226,7 +226,9 @@ can_sum_bytes(parser *p, const char *key, uint64_t *out, uint64_t *sum)
     if (!can_read_bytes(p, key, out))
         return false;
     *sum += *out;
-    return *sum < PART_LIMIT || berthi_members_stop(&p->members, "the sum is too large");
+    if (*sum >= PART_LIMIT)
+        return berthi_members_stop(&p->members, "the sum is too large");
+    return true;
 }
 
 /* Of devices whose layers have experts elsewhere. */

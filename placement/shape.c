@@ -20,7 +20,7 @@ ALIASES(decoder_width_keys, "d_ff", "decoder_ffn_dim");
 ALIASES(head_keys, "num_attention_heads", "n_head", "num_heads", "n_heads");
 ALIASES(kv_head_keys, "num_key_value_heads", "num_kv_heads");
 ALIASES(head_dim_keys, "head_dim", "d_kv");
-ALIASES(intermediate_keys, "intermediate_size", "n_inner", "ffn_dim", "d_ff",
+ALIASES(intermediate_keys, "block_ff_dim", "intermediate_size", "n_inner", "ffn_dim", "d_ff",
         "ffn_hidden_size");
 ALIASES(vocabulary_keys, "vocab_size");
 ALIASES(position_keys, "max_position_embeddings", "n_positions", "max_sequence_length",
@@ -363,7 +363,8 @@ adjusted_width(berthi_shape_reading *r, uint64_t width)
 static uint64_t
 read_width(berthi_shape_reading *r, berthi_shape_keys keys, uint64_t fallback)
 {
-    const berthi_json_value *const value = berthi_json_find(r->model, keys[0]);
+    static const char key[] = "intermediate_size";
+    const berthi_json_value *const value = berthi_json_find(r->model, key);
     const berthi_json_value *const first = berthi_json_first(value);
     uint64_t least = UINT64_MAX;
     uint64_t largest = 0;
@@ -380,7 +381,7 @@ read_width(berthi_shape_reading *r, berthi_shape_keys keys, uint64_t fallback)
         largest = berthi_max_u64(largest, width);
     }
     if (least == 0 || first == NULL)
-        berthi_shape_refuse(r, keys[0], value, "a list of whole numbers");
+        berthi_shape_refuse(r, key, value, "a list of whole numbers");
     return largest;
 }
 
@@ -465,9 +466,7 @@ read_model(berthi_shape_reading *r)
     wide = is_plain ? 4 * shape->hidden
                     : berthi_shape_member(r, "moe_intermediate_size", 1, BERTHI_SHAPE_WIDTH,
                                           family->intermediate);
-    wide = berthi_shape_member(r, "block_ff_dim", 1, BERTHI_SHAPE_WIDTH, wide);
     wide = read_width(r, has_encoder ? decoder_width_keys : intermediate_keys, wide);
-    wide = berthi_shape_member(r, "block_ff_dim", 1, BERTHI_SHAPE_WIDTH, wide);
     r->layer.intermediate = adjusted_width(r, wide);
 }
 

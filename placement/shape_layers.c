@@ -40,6 +40,7 @@ typedef struct layer_rules {
     bool has_equal_values; /* where all is seen */
     uint64_t global_dim;   /* of heads where all is seen; 0: as elsewhere */
     uint64_t global_kv;    /* of them, keys; 0: as elsewhere */
+    const berthi_json_value *own; /* objects of layers that differ, by their numbers */
     berthi_layer sparse; /* the numbers of the MLP with experts */
     uint64_t first_sparse;
     uint64_t sparse_every; /* layers whose number divides by it */
@@ -146,6 +147,20 @@ read_attending(berthi_shape_reading *r, layer_rules *rules)
         rules->attending != NULL || r->shape->state.kind == BERTHI_STATE_MAMBA2;
 }
 
+/* Each layer looks for itself in it: no larger than models are deep. */
+static const berthi_json_value *
+open_own(berthi_shape_reading *r)
+{
+    const berthi_json_value *const value = berthi_json_find(r->model, "per_layer_config");
+    uint64_t count = 0;
+
+    for (const berthi_json_value *v = berthi_json_first(value); v != NULL;
+         v = berthi_json_next(v))
+        if (++count > BERTHI_SHAPE_LAYERS)
+            berthi_shape_refuse(r, "per_layer_config", value, "for as few layers as a model has");
+    return value;
+}
+
 /* What Gemma's layers share with others, and what is different where they see all. */
 static void
 read_shared(berthi_shape_reading *r, layer_rules *rules)
@@ -156,6 +171,7 @@ read_shared(berthi_shape_reading *r, layer_rules *rules)
         layers - berthi_shape_member(r, "num_kv_shared_layers", 0, layers, 0);
     rules->doubles_shared = berthi_shape_flag(r, "use_double_wide_mlp", false);
     rules->has_equal_values = berthi_shape_flag(r, "attention_k_eq_v", false);
+    rules->own = open_own(r);
     if ((r->shape->family->flags & BERTHI_FAMILY_GLOBAL_HEADS) == 0)
         return;
     rules->global_dim = berthi_shape_member(r, "global_head_dim", 1, BERTHI_SHAPE_HEADS, 512);
@@ -293,9 +309,9 @@ is_sparse(berthi_shape_reading *r, layer_rules *rules, uint64_t number)
  * it or without.
  */
 static void
-take_own(berthi_shape_reading *r, uint64_t number, berthi_layer *layer)
+take_own(berthi_shape_reading *r, const layer_rules *rules, uint64_t number,
+         berthi_layer *layer)
 {
-    const berthi_json_value *const all = berthi_json_find(r->model, "per_layer_config");
     const berthi_json_value *const model = r->model;
     char key[24];
 
@@ -303,7 +319,7 @@ take_own(berthi_shape_reading *r, uint64_t number, berthi_layer *layer)
         const berthi_json_value *own;
 
         snprintf(key, sizeof key, "%0*" PRIu64, width, number);
-        own = berthi_json_find(all, key);
+        own = berthi_json_find(rules->own, key);
         if (own != NULL)
             r->model = own;
     }
@@ -326,7 +342,7 @@ share(berthi_shape_reading *r, const layer_rules *rules, uint64_t number, berthi
         layer->key_dim = layer->value_dim = rules->global_dim;
     if (layer->window == 0 && rules->global_kv > 0)
         layer->kv_heads = rules->global_kv;
-    take_own(r, number, layer);
+    take_own(r, rules, number, layer);
     layer->has_equal_values = layer->window == 0 && rules->has_equal_values;
     layer->shares_cache = number >= rules->first_shared;
     if (layer->shares_cache && rules->doubles_shared) {

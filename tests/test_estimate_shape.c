@@ -409,6 +409,21 @@ test_many_kinds(void)
     }
 }
 
+/* An object for each layer of no model: it is not gone through layer by layer. */
+static void
+test_too_many_own(void)
+{
+    static char text[80000];
+    size_t length = (size_t)snprintf(text, sizeof text, "%.*s, \"per_layer_config\": {\"0\": {}",
+                                     (int)sizeof TINY("") - 2, TINY(""));
+
+    for (unsigned i = 1; i <= 4096; i++)
+        length += (size_t)snprintf(text + length, sizeof text - length, ", \"%u\": {}", i);
+    snprintf(text + length, sizeof text - length, "}}");
+    CHECK(estimated_text(text) == NULL);
+    CHECK_CONTAINS(estimated_error()->message, "\"per_layer_config\" is not for as few layers");
+}
+
 /* What an encoder's layers see is not kept; the positions that no token has do not count. */
 static void
 test_both_ways(void)
@@ -472,6 +487,9 @@ test_unknown(void)
     T_REQUIRE(e != NULL);
     CHECK(e->shape.has_unknown_layers);
     CHECK_EQ(e->shape.kinds[0].intermediate, 24);
+    e = estimated_text(TINY(", \"block_ff_dim\": 96")); /* LFM2's own name of it goes first */
+    T_REQUIRE(e != NULL);
+    CHECK_EQ(e->shape.kinds[0].intermediate, 96);
     /* A state whose sizes have other names here is no reason to refuse all. */
     e = estimated_text(TINY(", \"model_type\": \"new\", "
                             "\"layer_types\": [\"linear_attention\", \"full_attention\", "
@@ -817,6 +835,7 @@ main(int argc, char **argv)
     T_RUN(test_rules);
     T_RUN(test_families);
     T_RUN(test_many_kinds);
+    T_RUN(test_too_many_own);
     T_RUN(test_both_ways);
     T_RUN(test_sound);
     T_RUN(test_unknown);

@@ -252,18 +252,26 @@ check_goes_on(leased *l)
         T_NOTE("%s: %s", error.file, error.message);
 }
 
+/* Layers of a folder come through a ring of a few buffers, with little patience. */
+static void
+begin_streamed(leased *l, const char *folder)
+{
+    const leased_options options = streamed_options();
+
+    leased_begin(l, folder, &options);
+    l->options = (berthi_lease_options){.ring_bytes = 64 * KIB};
+    l->model.wait_ns = WAIT_MS * MS_NS;
+}
+
 static void
 check_streamed(uint64_t first)
 {
-    const leased_options options = streamed_options();
     const char *const folder = leased_llama(4, 2);
     uint64_t begin_ns;
     berth_error error;
     leased l;
 
-    leased_begin(&l, folder, &options);
-    l.options = (berthi_lease_options){.ring_bytes = 64 * KIB};
-    l.model.wait_ns = WAIT_MS * MS_NS;
+    begin_streamed(&l, folder);
     hang(first);
     T_REQUIRE(leased_start(&l, &error) == BERTH_OK);
     for (uint32_t again = 0; again < 2; again++) { /* until they come back */
@@ -292,13 +300,10 @@ test_streamed_layers(void)
 static void
 test_reads_come_back(void)
 {
-    const leased_options options = streamed_options();
     berth_error error;
     leased l;
 
-    leased_begin(&l, leased_llama(4, 2), &options);
-    l.options = (berthi_lease_options){.ring_bytes = 64 * KIB};
-    l.model.wait_ns = WAIT_MS * MS_NS;
+    begin_streamed(&l, leased_llama(4, 2));
     hang(3);
     T_REQUIRE(leased_start(&l, &error) == BERTH_OK);
     CHECK_EQ(use_layers(&l, 64, &error), BERTH_EIO);
@@ -317,14 +322,11 @@ test_reads_come_back(void)
 static void
 test_slow_layers(void)
 {
-    const leased_options options = streamed_options();
     uint64_t begin_ns;
     berth_error error;
     leased l;
 
-    leased_begin(&l, leased_llama(2, 1), &options);
-    l.options = (berthi_lease_options){.ring_bytes = 64 * KIB};
-    l.model.wait_ns = WAIT_MS * MS_NS;
+    begin_streamed(&l, leased_llama(2, 1));
     haul_set((haul_tricks){.delay_ns = 60 * MS_NS});
     atomic_store(&berthi_reader_instead, &haul_reader);
     begin_ns = berthi_sys_now_ns();
@@ -344,14 +346,11 @@ test_slow_layers(void)
 static void
 test_models_end(void)
 {
-    const leased_options options = streamed_options();
     uint64_t begin_ns;
     berth_error error;
     leased l;
 
-    leased_begin(&l, leased_llama(4, 2), &options);
-    l.options = (berthi_lease_options){.ring_bytes = 64 * KIB};
-    l.model.wait_ns = WAIT_MS * MS_NS;
+    begin_streamed(&l, leased_llama(4, 2));
     hang(3);
     T_REQUIRE(leased_start(&l, &error) == BERTH_OK);
     CHECK_EQ(use_layers(&l, 64, &error), BERTH_EIO);

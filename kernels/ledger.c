@@ -41,6 +41,21 @@ berthi_ledger_init(berthi_ledger *ledger, uint64_t limit)
     berthi_books_init(&ledger->books);
 }
 
+static bool
+can_hold(const berthi_ledger *ledger, uint64_t current, uint64_t bytes, uint64_t *out_after)
+{
+    return berthi_can_add(current, bytes, out_after)
+           && (ledger->limit == 0 || *out_after <= ledger->limit);
+}
+
+bool
+berthi_ledger_has_room(const berthi_ledger *ledger, uint64_t bytes)
+{
+    uint64_t after;
+
+    return can_hold(ledger, atomic_load(&ledger->current), bytes, &after);
+}
+
 bool
 berthi_ledger_reserve(berthi_ledger *ledger, uint64_t bytes, uint64_t *out_current)
 {
@@ -48,8 +63,7 @@ berthi_ledger_reserve(berthi_ledger *ledger, uint64_t bytes, uint64_t *out_curre
     uint64_t after;
 
     do {
-        if (!berthi_can_add(current, bytes, &after)
-            || (ledger->limit != 0 && after > ledger->limit))
+        if (!can_hold(ledger, current, bytes, &after))
             return false;
     } while (!atomic_compare_exchange_weak(&ledger->current, &current, after));
     *out_current = after;

@@ -54,6 +54,8 @@ void berthi_ledger_init(berthi_ledger *ledger, uint64_t limit);
  */
 bool berthi_ledger_reserve(berthi_ledger *ledger, uint64_t bytes,
                            uint64_t *out_current);
+/* Whether `bytes` could be reserved now; others may be quicker. */
+bool berthi_ledger_has_room(const berthi_ledger *ledger, uint64_t bytes);
 /* The allocation failed: the reservation ends. */
 void berthi_ledger_cancel(berthi_ledger *ledger, uint64_t bytes);
 /* It succeeded: what was reserved, with `current` as told then, is in use. */

@@ -7,6 +7,11 @@
 #include "kernels/sys.h"
 
 #define STACK_BYTES (256u * 1024u)
+/*
+ * More than the reading of a header of so many bytes ever holds: its text, tables with 48
+ * bytes for each tensor that takes 43 of them at least, and what sorting needs.
+ */
+#define READING_BYTES(header_bytes) (8 * (header_bytes) + 4096)
 
 static berthi_ahead_place *
 place_of(berthi_ahead *ahead, uint32_t shard)
@@ -101,6 +106,11 @@ berthi_ahead_take(berthi_ahead *ahead, uint32_t shard, berthi_shard_header *out)
         *out = place->header;
     place->state = BERTHI_AHEAD_LEFT;
     pthread_mutex_unlock(&ahead->lock);
+    if (is_read
+        && !berthi_ledger_has_room(&ahead->context->ledger, READING_BYTES(out->bytes))) {
+        berthi_header_fini(&out->header);
+        return false;
+    }
     return is_read;
 }
 

@@ -5,7 +5,9 @@
  * Only what is right is read ahead. A header that is not, for whatever reason, is left to
  * the caller, who reads it in its turn as if nobody had tried: so what is reported, and in
  * which order, depends on neither threads nor time. At most two headers a thread are
- * ahead, none of them large, and all are given back when memory is short.
+ * ahead, none of them large, and all are given back when memory is short. One that was read
+ * while more was free counts only if it could be read in its turn too: how far memory
+ * reaches depends on neither as well.
  */
 #ifndef BERTH_LOADER_AHEAD_H
 #define BERTH_LOADER_AHEAD_H

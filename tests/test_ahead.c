@@ -264,10 +264,12 @@ typedef struct limited {
 } limited;
 
 static limited
-open_limited(const char *folder, bool is_indexed, uint32_t threads, uint64_t limit)
+open_limited(const char *folder, bool is_indexed, uint32_t threads, uint64_t limit,
+             const berth_allocator *allocator)
 {
     const berth_context_options options = { .struct_size = sizeof options,
-                                            .memory_limit = limit };
+                                            .memory_limit = limit,
+                                            .allocator = allocator };
     berth_open_options open;
     berth_context *context;
     berth_checkpoint *checkpoint;
@@ -295,16 +297,16 @@ open_limited(const char *folder, bool is_indexed, uint32_t threads, uint64_t lim
 static void
 compare_limits(const char *folder, bool is_indexed)
 {
-    const limited free_of = open_limited(folder, is_indexed, 1, 0);
+    const limited free_of = open_limited(folder, is_indexed, 1, 0, NULL);
     uint32_t refused = 0;
 
     T_REQUIRE(free_of.status == BERTH_OK);
     for (uint64_t limit = free_of.peak; limit > 1024; limit -= free_of.peak / 96) {
-        const limited alone = open_limited(folder, is_indexed, 1, limit);
+        const limited alone = open_limited(folder, is_indexed, 1, limit, NULL);
 
         for (size_t i = 0; i < COUNTS; i++) {
             const limited together =
-                open_limited(folder, is_indexed, thread_counts[i], limit);
+                open_limited(folder, is_indexed, thread_counts[i], limit, NULL);
 
             CHECK_EQ(together.status, alone.status);
             CHECK_STR(together.line, alone.line);
@@ -322,6 +324,66 @@ test_memory(void)
     compare_limits(folder, true);
     fixture_remove(fixture_format("%s/model.safetensors.index.json", folder));
     compare_limits(folder, false);
+}
+
+/* An allocator that lets its owner wait where a header is read: others get far ahead. */
+static void *
+alloc_late(void *user, size_t bytes, size_t alignment, const char *purpose)
+{
+    const pthread_t *const owner = user;
+    void *memory = NULL;
+
+    if (strcmp(purpose, "header") == 0 && pthread_equal(*owner, pthread_self()))
+        (void)nanosleep(&(struct timespec){ .tv_nsec = 3000000 }, NULL);
+    return posix_memalign(&memory, alignment, bytes) == 0 ? memory : NULL;
+}
+
+static void
+free_late(void *user, void *memory, size_t bytes, size_t alignment, const char *purpose)
+{
+    (void)user;
+    (void)bytes;
+    (void)alignment;
+    (void)purpose;
+    free(memory);
+}
+
+/*
+ * The table grows between the shards: the last one, read while it was small, must not be
+ * had where one thread could not read it any more. Found by a run on a busy machine.
+ */
+static void
+test_memory_of_turns(void)
+{
+    static const int tensors[] = { 1, 60, 1, 60 };
+    pthread_t owner = pthread_self();
+    const berth_allocator late = { &owner, alloc_late, free_late };
+    const char *folder = fixture_folder();
+    limited free_of;
+    uint32_t refused = 0;
+
+    for (int s = 0; s < 4; s++) {
+        char *lines = NULL;
+        size_t size = 0;
+        FILE *const out = open_memstream(&lines, &size);
+
+        for (int t = 0; t < tensors[s]; t++)
+            fprintf(out, "U8 2 model.layers.%d.mlp.experts.%d.weight\n", s, t);
+        fclose(out);
+        fixture_file(fixture_format("%s/part-%d.safetensors", folder, s), lines);
+        free(lines);
+    }
+    free_of = open_limited(folder, false, 1, 0, NULL);
+    T_REQUIRE(free_of.status == BERTH_OK);
+    for (uint64_t limit = free_of.peak; limit > free_of.peak / 2; limit -= 96) {
+        const limited alone = open_limited(folder, false, 1, limit, NULL);
+        const limited together = open_limited(folder, false, 2, limit, &late);
+
+        CHECK_EQ(together.status, alone.status);
+        CHECK_STR(together.line, alone.line);
+        refused += alone.status == BERTH_ENOMEM;
+    }
+    CHECK_GT(refused, 40);
 }
 
 /* ----------------------------------------------------------------------- faults */
@@ -656,6 +718,7 @@ main(int argc, char **argv)
     T_RUN(test_remarks);
     T_RUN(test_large);
     T_RUN(test_memory);
+    T_RUN(test_memory_of_turns);
     T_RUN(test_faults);
     T_RUN(test_default);
     T_RUN(test_long_index);

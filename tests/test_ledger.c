@@ -110,7 +110,10 @@ test_limit(void)
     /* A reservation counts against the limit before it is taken. */
     CHECK(berthi_ledger_reserve(&ledger, 40, &current));
     CHECK(!berthi_ledger_reserve(&ledger, 1, &current));
+    CHECK(!berthi_ledger_has_room(&ledger, 1));
     berthi_ledger_cancel(&ledger, 40);
+    CHECK(berthi_ledger_has_room(&ledger, 40));
+    CHECK(!berthi_ledger_has_room(&ledger, 41));
     CHECK(berthi_ledger_reserve(&ledger, 1, &current));
     berthi_ledger_cancel(&ledger, 1);
     check_ledger(&ledger, 60, 100, 3, 1);

@@ -91,5 +91,12 @@ berth_status berthi_checkpoint_read_config(berth_checkpoint *checkpoint,
 /* Finds quantized weights; the table is complete. Remarks go to `findings`. */
 berth_status berthi_checkpoint_classify(berth_checkpoint *checkpoint,
                                         berthi_findings *findings, berth_error *error);
+/*
+ * Whether the numbers that its weights stand for can be had at all. UNSUPPORTED: what they
+ * are decoded with lies in other shards. QUANT_METHOD: config.json names a method that no
+ * tensor shows, and some tensor may be its codes.
+ */
+berth_status berthi_checkpoint_check_values(const berth_checkpoint *checkpoint,
+                                            berth_error *error);
 
 #endif

@@ -145,3 +145,78 @@ berthi_checkpoint_classify(berth_checkpoint *checkpoint, berthi_findings *findin
         findings->first = *error;
     return status;
 }
+
+/* --------------------------------------------------------------------- whole values */
+
+static bool
+is_whole_number(int32_t dtype)
+{
+    switch (dtype) {
+    case BERTH_I8:
+    case BERTH_U8:
+    case BERTH_I16:
+    case BERTH_U16:
+    case BERTH_I32:
+    case BERTH_U32:
+    case BERTH_I64:
+    case BERTH_U64: return true;
+    default: return false;
+    }
+}
+
+/* Whole numbers that plain models have, too: counters, and tables by position. */
+static bool
+is_usual_buffer(const char *name, const berthi_entry *entry)
+{
+    static const char *const leaves[] = { "position_ids", "token_type_ids" };
+
+    for (size_t i = 0; i < sizeof leaves / sizeof *leaves; i++) {
+        const size_t length = strlen(leaves[i]);
+
+        if (entry->name_length >= length
+            && memcmp(name + entry->name_length - length, leaves[i], length) == 0)
+            return true;
+    }
+    return entry->rank == 0;
+}
+
+/*
+ * config.json may name a method that has left nothing but its name: plain floats are a
+ * model. Of one that berth knows by no tensor, whole numbers may be the codes.
+ */
+static berth_status
+check_method(const berth_checkpoint *c, berth_error *error)
+{
+    const char *const method = c->config.quant_method;
+    char shown[BERTH_NAME_CAPACITY];
+
+    if (c->quantized.count > 0 || !berthi_classify_is_foreign(method))
+        return BERTH_OK;
+    for (uint64_t i = 0; i < c->table.entry_count; i++) {
+        const berthi_entry *const entry = &c->table.entries[i];
+        const char *const name = berthi_entry_name(c->table.text, entry);
+
+        if (!is_whole_number(entry->dtype) || is_usual_buffer(name, entry))
+            continue;
+        berth_text_escape(method, strlen(method), shown, sizeof shown);
+        return berthi_fail(error, BERTH_REASON_QUANT_METHOD,
+                           &(berthi_about){ .file = c->shards[entry->shard].file.path,
+                                            .tensor = name,
+                                            .tensor_length = entry->name_length },
+                           "has dtype %s in a model that config.json says is quantized by "
+                           "\"%s\", which berth does not decode",
+                           berth_dtype_name(entry->dtype), shown);
+    }
+    return BERTH_OK;
+}
+
+berth_status
+berthi_checkpoint_check_values(const berth_checkpoint *checkpoint, berth_error *error)
+{
+    if (checkpoint->is_in_pieces)
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED,
+                           &(berthi_about){ .file = checkpoint->path },
+                           "is one of several shards, and what its weights are decoded with "
+                           "lies in others: name the model's folder");
+    return check_method(checkpoint, error);
+}

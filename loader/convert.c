@@ -8,7 +8,6 @@
 #include "loader/part.h"
 #include "loader/stranded.h"
 #include "loader/writer_parts.h"
-#include "quant/classify.h"
 #include "quant/format.h"
 
 #define DEFAULT_BLOCK_SIZE 64u
@@ -178,81 +177,16 @@ plan(berthi_convert *convert)
         report->coverage = berthi_coverage_share(&recipe->coverage);
 }
 
-static bool
-is_whole_number(int32_t dtype)
-{
-    switch (dtype) {
-    case BERTH_I8:
-    case BERTH_U8:
-    case BERTH_I16:
-    case BERTH_U16:
-    case BERTH_I32:
-    case BERTH_U32:
-    case BERTH_I64:
-    case BERTH_U64: return true;
-    default: return false;
-    }
-}
-
-/* Whole numbers that plain models have, too: counters, and tables by position. */
-static bool
-is_usual_buffer(const char *name, const berthi_entry *entry)
-{
-    static const char *const leaves[] = { "position_ids", "token_type_ids" };
-
-    for (size_t i = 0; i < sizeof leaves / sizeof *leaves; i++) {
-        const size_t length = strlen(leaves[i]);
-
-        if (entry->name_length >= length
-            && memcmp(name + entry->name_length - length, leaves[i], length) == 0)
-            return true;
-    }
-    return entry->rank == 0;
-}
-
-/*
- * config.json may name a method that has left nothing but its name: plain floats are a
- * model. Of one that berth knows by no tensor, whole numbers may be the codes.
- */
-static berth_status
-check_method(const berth_checkpoint *c, berth_error *error)
-{
-    const char *const method = c->config.quant_method;
-    char shown[BERTH_NAME_CAPACITY];
-
-    if (c->quantized.count > 0 || !berthi_classify_is_foreign(method))
-        return BERTH_OK;
-    for (uint64_t i = 0; i < c->table.entry_count; i++) {
-        const berthi_entry *const entry = &c->table.entries[i];
-        const char *const name = berthi_entry_name(c->table.text, entry);
-
-        if (!is_whole_number(entry->dtype) || is_usual_buffer(name, entry))
-            continue;
-        berth_text_escape(method, strlen(method), shown, sizeof shown);
-        return berthi_fail(error, BERTH_REASON_QUANT_METHOD,
-                           &(berthi_about){ .file = c->shards[entry->shard].file.path,
-                                            .tensor = name,
-                                            .tensor_length = entry->name_length },
-                           "has dtype %s in a model that config.json says is quantized by "
-                           "\"%s\", which berth does not decode",
-                           berth_dtype_name(entry->dtype), shown);
-    }
-    return BERTH_OK;
-}
-
 /* What is no model by itself would become one that nobody can use. */
 static berth_status
 check_model(const berthi_convert *convert, berth_error *error)
 {
-    const berthi_about about = { .file = convert->checkpoint->path };
+    const berth_checkpoint *const checkpoint = convert->checkpoint;
 
-    if (convert->checkpoint->is_in_pieces)
-        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, &about,
-                           "is one of several shards, and what its weights are decoded with "
-                           "lies in others: name the model's folder");
-    if (!convert->checkpoint->is_adapter)
-        return check_method(convert->checkpoint, error);
-    return berthi_fail(error, BERTH_REASON_UNSUPPORTED, &about,
+    if (!checkpoint->is_adapter || checkpoint->is_in_pieces)
+        return berthi_checkpoint_check_values(checkpoint, error);
+    return berthi_fail(error, BERTH_REASON_UNSUPPORTED,
+                       &(berthi_about){ .file = checkpoint->path },
                        "is an adapter, not a model by itself: merge it into its model "
                        "first");
 }

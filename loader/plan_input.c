@@ -213,8 +213,12 @@ static berth_status
 collect(berthi_plan_source *source, berth_error *error)
 {
     const berth_plan_options *const options = source->options;
-    berth_status status = make_recipe(source, error);
+    berth_status status = BERTH_OK;
 
+    if (options->type != BERTH_ENCODING_NATIVE)
+        status = berthi_checkpoint_check_values(source->checkpoint, error);
+    if (status == BERTH_OK)
+        status = make_recipe(source, error);
     if (status == BERTH_OK) {
         if (source->recipe.config != NULL) /* else read_shape() says that, too */
             berthi_plan_remark_model(&source->recipe, options);

@@ -656,6 +656,43 @@ test_skips_that_are_not_there(void)
 }
 
 static void
+check_values_refused(const char *path, berth_reason reason, const char *words)
+{
+    berth_plan_options options = options_of("0=200MiB");
+    planned p;
+
+    for (int type = BERTH_ENCODING_NATIVE; type <= BERTH_ENCODING_INT8; type++) {
+        const bool is_native = type == BERTH_ENCODING_NATIVE;
+
+        options.type = type;
+        planned_begin(&p, path, &options);
+        CHECK_EQ(p.status, is_native ? BERTH_OK : BERTH_EUNSUPPORTED);
+        if (!is_native) {
+            CHECK_EQ(p.error.reason, reason);
+            CHECK_CONTAINS(p.error.message, words);
+        }
+        planned_end(&p);
+    }
+}
+
+/* Weights whose numbers cannot be had are placed as they are, and made into no others. */
+static void
+test_values_that_nobody_has(void)
+{
+    const char *folder = fixture_folder();
+    const char *const shard = fixture_format("%s/model-00001-of-00002.safetensors", folder);
+
+    fixture_file(shard, "U8 32x1 w.weight\nF32 1 w.weight.absmax\nBF16 4x4 a.weight\n");
+    check_values_refused(shard, BERTH_REASON_UNSUPPORTED, "is one of several shards");
+    folder = fixture_folder();
+    fixture_file(fixture_format("%s/model.safetensors", folder),
+                 "I64 64 model.layers.0.a.dense_weights\nBF16 64x64 model.layers.0.b.weight\n");
+    fixture_text(fixture_format("%s/config.json", folder),
+                 "{\"quantization_config\": {\"quant_method\": \"spqr\"}}");
+    check_values_refused(folder, BERTH_REASON_QUANT_METHOD, "quantized by \"spqr\"");
+}
+
+static void
 refuse_pin_beside(const char *mode, const char *device_map)
 {
     const char *const pin = "lm_head=0";
@@ -1706,6 +1743,7 @@ main(int argc, char **argv)
     T_RUN(test_pin_of_what_is_tied);
     T_RUN(test_pins_refused);
     T_RUN(test_skips_that_are_not_there);
+    T_RUN(test_values_that_nobody_has);
     T_RUN(test_no_fit);
     T_RUN(test_smallest_change);
     T_RUN(test_options_refused);

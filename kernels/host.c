@@ -172,7 +172,7 @@ list_nodes(int root, uint32_t *nodes, size_t capacity, uint64_t *count)
 static void
 read_nodes(int root, berth_host *host)
 {
-    uint32_t nodes[BERTH_MAX_NUMA_NODES];
+    uint32_t *const nodes = host->numa_nodes;
     uint64_t count;
 
     if (list_nodes(root, nodes, BERTH_MAX_NUMA_NODES, &count) == BERTHI_READING_ABSENT) {

@@ -578,8 +578,9 @@ typedef struct berth_host {
     char cpu_level[16];         /* level in use: "scalar", "avx2", "avx512", ... */
     uint32_t cores;             /* this process may run on, affinity and quota applied */
     uint32_t cores_online;
-    uint32_t numa_node_count;   /* entries of numa_memory; 0: unknown                 */
+    uint32_t numa_node_count;   /* entries of numa_nodes, numa_memory; 0: unknown     */
     int32_t is_pinned_unlimited; /* 1: no RLIMIT_MEMLOCK; pinned_limit is UINT64_MAX   */
+    uint32_t numa_nodes[BERTH_MAX_NUMA_NODES];  /* numbers, as of devices: may have gaps */
     uint64_t numa_memory[BERTH_MAX_NUMA_NODES]; /* total bytes per node            */
     uint64_t memory_total;      /* of the machine                                     */
     uint64_t memory_available;  /* what this process can still take, limits applied   */

@@ -782,6 +782,10 @@ test_nodes(void)
     put_unreadable("sys/devices/system/node/node253/meminfo");
     host = read_host(&no_limits);
     CHECK_EQ(host.numa_node_count, 4);
+    CHECK_EQ(host.numa_nodes[0], 0);
+    CHECK_EQ(host.numa_nodes[1], 8);
+    CHECK_EQ(host.numa_nodes[2], 252);
+    CHECK_EQ(host.numa_nodes[3], 253);
     CHECK_EQ(host.numa_memory[0], 12 * GIB);
     CHECK_EQ(host.numa_memory[1], 0);
     CHECK_EQ(host.numa_memory[2], UNKNOWN);
@@ -801,6 +805,7 @@ test_nodes(void)
     drop("sys/devices/system/node");
     host = read_host(&no_limits);
     CHECK_EQ(host.numa_node_count, 1);
+    CHECK_EQ(host.numa_nodes[0], 0);
     CHECK_EQ(host.numa_memory[0], 16 * GIB);
 }
 

@@ -48,6 +48,7 @@ fill_known(void)
     host.cores = 3;
     host.cores_online = 4;
     host.numa_node_count = 2;
+    host.numa_nodes[1] = 8; /* as nodes with gaps have it */
     host.numa_memory[0] = 1024;
     host.numa_memory[1] = UINT64_MAX;
     host.memory_total = 2048;
@@ -64,7 +65,7 @@ fill_known(void)
     strcpy(host.gpu_architectures, "80 90, PTX 90");
     gpus.count = 2;
     gpus.at[0] = (berth_device){ .name = "cuda:0", .description = "A\n, sm_90, 0000:3b:00.0",
-                                 .memory_bytes = 2048, .free_bytes = 1024, .numa_node = 1,
+                                 .memory_bytes = 2048, .free_bytes = 1024, .numa_node = 8,
                                  .pcie_generation = 5, .pcie_width = 16,
                                  .pcie_most_generation = 5, .pcie_most_width = 16,
                                  .nvlink_links = 18, .nvlink_version = 40,
@@ -94,7 +95,7 @@ test_people(void)
     devices_print(&s, &host, &gpus);
     CHECK_STR(printed_take(&s.out), "CPU       a\\x0ab, avx2 in use\n"
                          "cores     3 usable of 4\n"
-                         "NUMA      2 nodes: 1.00 KiB, unknown\n"
+                         "NUMA      2 nodes: 1.00 KiB, node 8 unknown\n"
                          "memory    1 B available of 2.00 KiB\n"
                          "limit     2 B by cgroup, 3 B used\n"
                          "locked    no limit (RLIMIT_MEMLOCK)\n"
@@ -102,7 +103,7 @@ test_people(void)
                          "digests   libdeflate: yes, libcrypto: yes\n"
                          "codes     reciprocals as recorded on a GPU\n"
                          "GPU       cuda:0, A\\x0a, sm_90, 0000:3b:00.0\n"
-                         "          1.00 KiB free of 2.00 KiB, PCIe 5.0 x16, node 1\n"
+                         "          1.00 KiB free of 2.00 KiB, PCIe 5.0 x16, node 8\n"
                          "          NVLink 4.0 x18, 26.6 GB/s a link; 3 copy engines\n"
                          "          cuda:1, B\n"
                          "          unknown free of 4.00 KiB, PCIe 1.0 x8 now, could be PCIe 4.0\n"
@@ -128,15 +129,15 @@ test_links(void)
     gpus.at[0].nvlink_mb_per_s = 0;
     gpus.at[0].copy_engines = 0;
     devices_print(&s, &host, &gpus);
-    CHECK_CONTAINS(printed_take(&s.out), ", node 1\n          NVLink x18\n          built with");
+    CHECK_CONTAINS(printed_take(&s.out), ", node 8\n          NVLink x18\n          built with");
     gpus.at[0].nvlink_links = 0;
     gpus.at[0].copy_engines = 1;
     devices_print(&s, &host, &gpus);
-    CHECK_CONTAINS(printed_take(&s.out), ", node 1\n          1 copy engine\n          built with");
+    CHECK_CONTAINS(printed_take(&s.out), ", node 8\n          1 copy engine\n          built with");
     gpus.at[0].copy_engines = 0;
     gpus.at[0].c2c_mb_per_s = 447120; /* PCIe is there, too, and nothing to copy by */
     devices_print(&s, &host, &gpus);
-    CHECK_CONTAINS(printed_take(&s.out), "1.00 KiB free of 2.00 KiB, NVLink-C2C 447 GB/s, node 1\n"
+    CHECK_CONTAINS(printed_take(&s.out), "1.00 KiB free of 2.00 KiB, NVLink-C2C 447 GB/s, node 8\n"
                               "          built with");
     devices_write_json(&s, &host, &gpus);
     CHECK_CONTAINS(printed_take(&s.out), "      \"pcie_most_width\": 16,\n"
@@ -200,7 +201,7 @@ test_programs(void)
     CHECK_CONTAINS(text, "\"cpu\": {\n    \"name\": \"a\\nb\",\n    \"level\": \"avx2\",\n"
                          "    \"cores\": 3,\n    \"cores_online\": 4\n  },\n"
                          "  \"numa_nodes\": [\n    {\n      \"node\": 0,\n"
-                         "      \"memory\": 1024\n    },\n    {\n      \"node\": 1,\n"
+                         "      \"memory\": 1024\n    },\n    {\n      \"node\": 8,\n"
                          "      \"memory\": null\n    }\n  ],\n  \"memory\": {\n"
                          "    \"total\": 2048,\n    \"available\": 1,\n    \"limit\": 2,\n"
                          "    \"used\": 3,\n    \"limit_source\": \"cgroup\",\n"
@@ -212,7 +213,7 @@ test_programs(void)
                          "    {\n      \"name\": \"cuda:0\",\n"
                          "      \"description\": \"A\\n, sm_90, 0000:3b:00.0\",\n"
                          "      \"memory\": 2048,\n      \"free\": 1024,\n"
-                         "      \"numa_node\": 1,\n      \"pcie_generation\": 5,\n"
+                         "      \"numa_node\": 8,\n      \"pcie_generation\": 5,\n"
                          "      \"pcie_width\": 16,\n      \"pcie_most_generation\": 5,\n"
                          "      \"pcie_most_width\": 16,\n"
                          "      \"nvlink_links\": 18,\n"

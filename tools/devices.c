@@ -61,8 +61,10 @@ print_processor(session *s, const berth_host *host)
     for (uint32_t i = 0; i < host->numa_node_count && i < BERTH_MAX_NUMA_NODES; i++) {
         char size[BERTH_SIZE_CAPACITY];
 
-        output_format(&s->out, "%s %s", i == 0 ? ":" : ",",
-                      known_size(host->numa_memory[i], size));
+        output_text(&s->out, i == 0 ? ": " : ", ");
+        if (host->numa_nodes[i] != i)
+            output_format(&s->out, "node %" PRIu32 " ", host->numa_nodes[i]);
+        output_text(&s->out, known_size(host->numa_memory[i], size));
     }
     output_text(&s->out, "\n");
 }
@@ -258,7 +260,7 @@ write_json_processor(json_writer *w, const berth_host *host)
     json_array_begin(w, "numa_nodes");
     for (uint32_t i = 0; i < host->numa_node_count && i < BERTH_MAX_NUMA_NODES; i++) {
         json_object_begin(w, NULL);
-        json_number(w, "node", i);
+        json_number(w, "node", host->numa_nodes[i]);
         json_known(w, "memory", host->numa_memory[i]);
         json_object_end(w);
     }

@@ -254,7 +254,8 @@ berthi_job_start(berth_context *context, const berthi_job_work *work, berth_job 
     job->start_ns = berthi_sys_now_ns();
     atomic_init(&job->moved_ns, job->start_ns);
     atomic_init(&job->total, work->total);
-    job->samples[0].at_ns = job->start_ns;
+    job->samples[0].at_ns = job->start_ns; /* stays: work may be over before a report is */
+    job->sample_count = 1;
 
     failure = berthi_sys_condition_init(&job->has_changed);
     if (failure != 0) {

@@ -29,8 +29,10 @@ typedef struct script {
     uint64_t unadvanced;  /* bytes the work does not report */
     uint64_t cancel_at;   /* the hook cancels when so much is done */
     uint64_t wait_ns;     /* before the first step */
+    bool is_held;         /* there, until it may go, for a minute at most */
     berth_status status;  /* what the work returns when it was not cancelled */
     bool awaits_cancel;   /* behind the last step, for ten seconds at most */
+    _Atomic bool may_go;
     _Atomic bool has_ended; /* finish() has returned: no hook may run */
     _Atomic int fini_calls;
     _Atomic uint64_t hook_calls;
@@ -75,6 +77,8 @@ run_script(berth_job *job, void *user, berth_error *error)
 
     berthi_job_set_file(job, "a file");
     pause_ns(s->wait_ns);
+    for (uint32_t i = 0; s->is_held && !atomic_load(&s->may_go) && i < 12000; i++)
+        pause_ns(5 * MS);
     for (uint64_t i = 0; i < s->steps; i++) {
         if (berthi_job_is_cancelled(job))
             return berthi_job_fail_cancelled(error);
@@ -197,23 +201,31 @@ test_failure_of_the_work(void)
     CHECK_EQ(error.status, BERTH_OK);
 }
 
+/* 250 ms are promised; a machine that is busy may be later once, and gets more tries. */
 static void
 test_hook_every_250_ms(void)
 {
-    script s = { .total = 100, .steps = 10, .step_ns = 50 * MS };
-    berth_error error;
+    uint64_t gap_ns = UINT64_MAX;
 
-    CHECK_EQ(run_job(&s, &error), BERTH_OK);
-    CHECK_GE(atomic_load(&s.hook_calls), 3);
-    CHECK_LE(atomic_load(&s.hook_calls), 7);
-    /* 250 ms are promised; a loaded machine gets some more in this test. */
-    CHECK_LT(atomic_load(&s.longest_gap_ns), 1000 * MS);
+    for (int tries = 0; tries < T_CANCEL_TRIES && gap_ns > 400 * MS; tries++) {
+        script s = { .total = 100, .steps = 10, .step_ns = 50 * MS };
+        const uint64_t begin_ns = berthi_sys_now_ns();
+        berth_error error;
+
+        CHECK_EQ(run_job(&s, &error), BERTH_OK);
+        /* Never more often: one at the start, one at the end, one each 200 ms between. */
+        CHECK_LE(atomic_load(&s.hook_calls),
+                 2 + (berthi_sys_now_ns() - begin_ns) / (200 * MS));
+        if (atomic_load(&s.hook_calls) >= 4)
+            gap_ns = atomic_load(&s.longest_gap_ns);
+    }
+    CHECK_LE(gap_ns, 400 * MS);
 }
 
 static void
 test_hook_cancels(void)
 {
-    script s = { .total = 1000, .steps = 1000, .step_ns = 2 * MS, .cancel_at = 1 };
+    script s = { .total = 1000, .steps = 1000, .step_ns = 10 * MS, .cancel_at = 1 };
     berth_error error;
 
     CHECK_EQ(run_job(&s, &error), BERTH_ECANCELLED);
@@ -350,24 +362,31 @@ test_no_cancel_after_the_commit(void)
 static void
 test_stall_is_noticed_and_ends(void)
 {
-    script s = { .total = 100, .steps = 3, .wait_ns = 300 * MS, .step_ns = 10 * MS };
+    script s = { .total = 100, .steps = 3, .is_held = true, .step_ns = 10 * MS };
+    const uint64_t begin_ns = berthi_sys_now_ns();
     berth_progress progress;
     berth_error error;
     berth_job *job;
+    double seconds;
 
     T_REQUIRE(start(&s, 50 * MS, &job, &error) == BERTH_OK);
     berth_job_poll(job, &progress);
-    CHECK_EQ(progress.is_stalled, 0);
-    pause_ns(150 * MS);
+    /* Unless it took this thread longer to come to ask. */
+    CHECK(!progress.is_stalled || berthi_sys_now_ns() - begin_ns > 50 * MS);
+    pause_ns(60 * MS);
     berth_job_poll(job, &progress);
+    seconds = (double)(berthi_sys_now_ns() - begin_ns) / 1e9;
     CHECK_EQ(progress.is_stalled, 1);
     CHECK_STR(progress.file, "a file");
     CHECK_STR(progress.phase, "test");
     CHECK_EQ(progress.total, 100);
     CHECK_EQ(progress.done, 0);
-    CHECK(progress.seconds >= 0.15 && progress.seconds < 5.0);
+    CHECK(progress.seconds >= 0.06 && progress.seconds <= seconds);
+    for (uint32_t i = 0; i < 4000 && !atomic_load(&s.was_stalled); i++)
+        pause_ns(5 * MS);
+    CHECK(atomic_load(&s.was_stalled)); /* reports say it, too */
+    atomic_store(&s.may_go, true);
     CHECK_EQ(berth_job_finish(job, &error), BERTH_OK);
-    CHECK(atomic_load(&s.was_stalled));
 }
 
 static void
@@ -510,7 +529,7 @@ is_readable(int descriptor, int milliseconds)
 static void
 test_descriptor(void)
 {
-    script s = { .total = 10, .steps = 1, .wait_ns = 200 * MS };
+    script s = { .total = 10, .steps = 1, .is_held = true };
     const int fds = fixture_open_fds();
     int descriptor, again;
     berth_error error;
@@ -521,6 +540,7 @@ test_descriptor(void)
     CHECK(!is_readable(descriptor, 0));
     CHECK_EQ(berth_job_descriptor(job, &again, &error), BERTH_OK);
     CHECK_EQ(again, descriptor);
+    atomic_store(&s.may_go, true);
     CHECK(is_readable(descriptor, 20000));
     CHECK_EQ(berth_job_wait(job, 0), BERTH_OK);
     CHECK_EQ(berth_job_finish(job, &error), BERTH_OK);

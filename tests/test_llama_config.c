@@ -305,6 +305,33 @@ test_rope_yarn(void)
     free(c);
 }
 
+/* Which of two places transformers takes a number from. */
+static void
+test_rope_places(void)
+{
+    llama_config *c = read_good(
+        "\"model_type\": \"llama\", \"rope_parameters\": {\"rope_type\": \"default\", "
+        "\"rope_theta\": 777}, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}");
+
+    CHECK_EQ(c->rope.scaling, LLAMA_SCALING_LINEAR);
+    CHECK(c->rope.factor == 4 && c->rope.theta == 10000);
+    free(c);
+    c = read_good("\"model_type\": \"llama\", \"rope_scaling\": {}, "
+                  "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 777}");
+    CHECK(c->rope.scaling == LLAMA_SCALING_NONE && c->rope.theta == 777);
+    free(c);
+    c = read_good("\"model_type\": \"llama\", \"original_max_position_embeddings\": 64, "
+                  "\"max_position_embeddings\": 512, \"rope_scaling\": {\"type\": \"yarn\", "
+                  "\"original_max_position_embeddings\": 128}");
+    CHECK(c->rope.positions == 64 && c->rope.factor == 8);
+    free(c);
+    c = read_good("\"model_type\": \"llama\", \"max_position_embeddings\": 512, "
+                  "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2, \"beta_fast\": 0, "
+                  "\"beta_slow\": 0}");
+    CHECK(c->rope.beta_fast == 32 && c->rope.beta_slow == 1 && c->rope.positions == 512);
+    free(c);
+}
+
 /* -------------------------------------------------------------------------- refusals */
 
 static void
@@ -404,6 +431,7 @@ main(int argc, char **argv)
     T_RUN(test_rope_llama3);
     T_RUN(test_rope_linear);
     T_RUN(test_rope_yarn);
+    T_RUN(test_rope_places);
     T_RUN(test_refuses_other_models);
     T_RUN(test_refuses_numbers);
     T_RUN(test_refuses_kinds);

@@ -153,6 +153,15 @@ magnitude(double factor, double scale)
     return factor <= 1 ? 1 : 0.1 * scale * log(factor) + 1;
 }
 
+/* transformers takes 0 for a number that is not there. */
+static double
+read_turns(reading *r, const char *object, const char *name, double fallback)
+{
+    const double turns = read_member(r, object, name, fallback);
+
+    return turns != 0 ? turns : fallback;
+}
+
 static void
 read_yarn(reading *r, const char *object, llama_rope *rope)
 {
@@ -164,8 +173,8 @@ read_yarn(reading *r, const char *object, llama_rope *rope)
     char key[KEY_CAPACITY];
 
     rope->attention = read_member(r, object, "attention_factor", usual);
-    rope->beta_fast = read_member(r, object, "beta_fast", 32);
-    rope->beta_slow = read_member(r, object, "beta_slow", 1);
+    rope->beta_fast = read_turns(r, object, "beta_fast", 32);
+    rope->beta_slow = read_turns(r, object, "beta_slow", 1);
     snprintf(key, sizeof key, "%s.truncate", object);
     rope->is_truncated = read_bool(r, key, true);
 }
@@ -188,29 +197,55 @@ check_rope(reading *r, const llama_rope *rope)
 }
 
 /*
+ * Of the training: what stands outside of the object counts more, as in transformers. 0: it is not
+ * said.
+ */
+static double
+read_trained(reading *r, const char *object)
+{
+    static const char key[] = "original_max_position_embeddings";
+
+    return read_real(r, key, read_member(r, object, key, 0));
+}
+
+/*
  * Yarn has it from the two lengths, where both are said. Without one nothing is scaled, and that
  * is not what was trained.
  */
 static double
 read_factor(reading *r, const char *object, const llama_config *c)
 {
-    const double trained = read_member(r, object, "original_max_position_embeddings", 0);
+    const double trained = read_trained(r, object);
     const bool is_known = c->rope.scaling == LLAMA_SCALING_YARN && trained > 0;
 
     return read_member(r, object, "factor", is_known ? c->positions / trained : 0);
+}
+
+/*
+ * The object that holds the numbers; NULL: there is none. rope_scaling is what people add to a
+ * config.json that has rope_parameters already: transformers takes it, and nothing of the other.
+ */
+static const char *
+find_rope(reading *r)
+{
+    static const char *const objects[] = { "rope_scaling", "rope_parameters" };
+
+    for (size_t i = 0; i < sizeof objects / sizeof objects[0]; i++) {
+        uint64_t members;
+
+        if (berth_config_kind_of(r->config, objects[i]) == BERTH_CONFIG_OBJECT
+            && is_there(r, berth_config_length(r->config, objects[i], &members, r->error))
+            && members > 0)
+            return objects[i];
+    }
+    return NULL;
 }
 
 static void
 read_rope(reading *r, llama_config *c)
 {
     static const char *const types[] = { "default", "linear", "llama3", "yarn" };
-    const berth_config *const config = r->config;
-    const char *const object =
-        berth_config_kind_of(config, "rope_parameters") == BERTH_CONFIG_OBJECT
-            ? "rope_parameters"
-        : berth_config_kind_of(config, "rope_scaling") == BERTH_CONFIG_OBJECT
-            ? "rope_scaling"
-            : NULL;
+    const char *const object = find_rope(r);
     const char *const type = read_rope_type(r, object);
     llama_rope *const rope = &c->rope;
     int32_t i = 0;
@@ -225,8 +260,9 @@ read_rope(reading *r, llama_config *c)
     rope->scaling = (llama_scaling)i;
     rope->theta = read_member(r, object, "rope_theta",
                               read_real(r, "rope_theta", r->family->theta));
-    rope->positions = read_member(r, object, "original_max_position_embeddings",
-                                  c->positions);
+    rope->positions = read_trained(r, object);
+    if (rope->positions == 0)
+        rope->positions = c->positions;
     rope->factor = read_factor(r, object, c);
     rope->attention = 1;
     if (rope->scaling == LLAMA_SCALING_LLAMA3) {

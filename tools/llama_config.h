@@ -22,7 +22,7 @@ typedef enum llama_scaling {
     LLAMA_SCALING_YARN
 } llama_scaling;
 
-/* Rotary positions, as in rope_parameters, or rope_theta and rope_scaling. */
+/* Rotary positions, as in rope_scaling or else rope_parameters, and rope_theta. */
 typedef struct llama_rope {
     llama_scaling scaling;
     double theta;

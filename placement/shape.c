@@ -11,7 +11,7 @@
 
 #define ALIASES(name, ...) static const char *const name[] = { __VA_ARGS__, NULL }
 
-ALIASES(hidden_keys, "hidden_size", "n_embd", "d_model", "n_embed");
+ALIASES(hidden_keys, "hidden_size", "n_embd", "d_model", "n_embed", "dim");
 ALIASES(layer_keys, "num_hidden_layers", "n_layer", "num_layers", "n_layers");
 ALIASES(decoder_keys, "num_decoder_layers", "decoder_layers", "num_layers");
 ALIASES(encoder_keys, "encoder_layers", "num_layers");
@@ -20,12 +20,11 @@ ALIASES(decoder_width_keys, "d_ff", "decoder_ffn_dim");
 ALIASES(head_keys, "num_attention_heads", "n_head", "num_heads", "n_heads");
 ALIASES(kv_head_keys, "num_key_value_heads", "num_kv_heads");
 ALIASES(head_dim_keys, "head_dim", "d_kv");
-ALIASES(intermediate_keys, "block_ff_dim", "intermediate_size", "n_inner", "ffn_dim", "d_ff",
-        "ffn_hidden_size");
+ALIASES(intermediate_keys, "block_ff_dim", "intermediate_size", "n_inner", "ffn_dim",
+        "d_ff", "ffn_hidden_size", "hidden_dim");
 ALIASES(vocabulary_keys, "vocab_size");
 ALIASES(position_keys, "max_position_embeddings", "n_positions", "max_sequence_length",
         "max_target_positions", "max_seq_len");
-ALIASES(state_heads_keys, "linear_num_value_heads");
 ALIASES(nope_keys, "qk_nope_head_dim");
 ALIASES(rope_keys, "qk_rope_head_dim");
 ALIASES(value_dim_keys, "v_head_dim");
@@ -46,12 +45,12 @@ berthi_shape_refuse(berthi_shape_reading *r, const char *key,
         r->status = berthi_fail(r->error, BERTH_REASON_CONFIG_JSON, &about,
                                 "member \"%s\" is %.40s, not %s", key, text, wanted);
     else
-        r->status = berthi_fail(r->error, BERTH_REASON_CONFIG_JSON, &about,
-                                "member \"%s\" is %snot %s%s", key,
-                                value == NULL ? "missing, " : "", wanted,
-                                value == NULL && !r->shape->is_known
-                                    ? "; another name of it is not known for this model_type"
-                                    : "");
+        r->status = berthi_fail(
+            r->error, BERTH_REASON_CONFIG_JSON, &about, "member \"%s\" is %snot %s%s",
+            key, value == NULL ? "missing, " : "", wanted,
+            value == NULL && !r->shape->is_known
+                ? "; another name of it is not known for this model_type"
+                : "");
 }
 
 static void
@@ -94,10 +93,9 @@ berthi_shape_member(berthi_shape_reading *r, const char *key, uint64_t least,
                                fallback);
 }
 
-/* The same, and it has to be there: 0 after a failure. */
-static uint64_t
-need(berthi_shape_reading *r, berthi_shape_keys keys, uint64_t most,
-     uint64_t fallback)
+uint64_t
+berthi_shape_need(berthi_shape_reading *r, berthi_shape_keys keys, uint64_t most,
+                  uint64_t fallback)
 {
     const uint64_t number = berthi_shape_number(r, keys, 1, most, fallback);
 
@@ -185,17 +183,16 @@ static void
 read_biases(berthi_shape_reading *r, uint64_t flags)
 {
     berthi_shape *const shape = r->shape;
-    const bool has_all = flags & BERTHI_FAMILY_USE_BIAS
-                         && berthi_shape_flag(r, "use_bias",
-                                              berthi_shape_flag(r, "bias",
-                                                                flags & BERTHI_FAMILY_MLP_BIAS));
+    const bool has_all =
+        flags & BERTHI_FAMILY_USE_BIAS
+        && berthi_shape_flag(
+            r, "use_bias", berthi_shape_flag(r, "bias", flags & BERTHI_FAMILY_MLP_BIAS));
     const bool has_qkv =
         berthi_shape_flag(r, "use_qkv_bias", flags & BERTHI_FAMILY_QKV_BIAS);
 
-    shape->has_attention_bias =
-        flags & BERTHI_FAMILY_USE_BIAS
-            ? has_all
-            : berthi_shape_flag(r, "attention_bias", has_qkv);
+    shape->has_attention_bias = flags & BERTHI_FAMILY_USE_BIAS
+                                    ? has_all
+                                    : berthi_shape_flag(r, "attention_bias", has_qkv);
     shape->has_mlp_bias =
         flags & BERTHI_FAMILY_USE_BIAS
             ? has_all
@@ -211,9 +208,9 @@ read_heads(berthi_shape_reading *r, const berthi_family *family)
     berthi_layer *const layer = &r->layer;
     uint64_t fallback;
 
-    layer->heads =
-        need(r, family->flags & BERTHI_FAMILY_ENCODER ? decoder_head_keys : head_keys,
-             BERTHI_SHAPE_HEADS, family->heads);
+    layer->heads = berthi_shape_need(
+        r, family->flags & BERTHI_FAMILY_ENCODER ? decoder_head_keys : head_keys,
+        BERTHI_SHAPE_HEADS, family->heads);
     if (layer->heads == 0)
         return;
     fallback = family->kv_heads > 0 ? family->kv_heads : layer->heads;
@@ -224,7 +221,7 @@ read_heads(berthi_shape_reading *r, const berthi_family *family)
     else
         layer->kv_heads = berthi_shape_number(r, kv_head_keys, 1, layer->heads, fallback);
     fallback = family->head_dim > 0 ? family->head_dim : hidden / layer->heads;
-    layer->key_dim = need(r, head_dim_keys, BERTHI_SHAPE_HEADS, fallback);
+    layer->key_dim = berthi_shape_need(r, head_dim_keys, BERTHI_SHAPE_HEADS, fallback);
     layer->value_dim = layer->key_dim;
     layer->attention = family->flags & BERTHI_FAMILY_BOTH_WAYS ? BERTHI_ATTENTION_NONE
                                                                : BERTHI_ATTENTION_HEADS;
@@ -237,104 +234,16 @@ read_latent(berthi_shape_reading *r)
     berthi_shape *const shape = r->shape;
     berthi_layer *const layer = &r->layer;
 
-    shape->latent_rank =
-        berthi_shape_member(r, "kv_lora_rank", 0, BERTHI_SHAPE_HEADS, 0);
+    shape->latent_rank = berthi_shape_member(r, "kv_lora_rank", 0, BERTHI_SHAPE_HEADS, 0);
     if (shape->latent_rank == 0)
         return;
     shape->query_rank = berthi_shape_member(r, "q_lora_rank", 0, BERTHI_SHAPE_HEADS, 0);
-    shape->rope_dim = need(r, rope_keys, BERTHI_SHAPE_HEADS, 0);
+    shape->rope_dim = berthi_shape_need(r, rope_keys, BERTHI_SHAPE_HEADS, 0);
     layer->attention = BERTHI_ATTENTION_LATENT;
     layer->kv_heads = layer->heads;
-    layer->key_dim = need(r, nope_keys, BERTHI_SHAPE_HEADS, 0)
-                     + shape->rope_dim;
-    layer->value_dim = need(r, value_dim_keys, BERTHI_SHAPE_HEADS, 0);
-}
-
-static uint64_t
-mamba_width(berthi_shape_reading *r, const char *expand_key, uint64_t fallback)
-{
-    const uint64_t expand = berthi_shape_member(r, expand_key, 1, 64, fallback);
-
-    return berthi_shape_member(r, "intermediate_size", 1, BERTHI_SHAPE_WIDTH,
-                               expand * r->shape->hidden);
-}
-
-/* "auto" is a sixteenth of the hidden size. */
-static uint64_t
-step_rank(berthi_shape_reading *r)
-{
-    const berthi_json_value *const value = berthi_json_find(r->model, "time_step_rank");
-    const char *text;
-
-    if (berthi_json_can_read_string(value, &text))
-        return (r->shape->hidden + 15) / 16;
-    return berthi_shape_member(r, "time_step_rank", 1, BERTHI_SHAPE_WIDTH,
-                               (r->shape->hidden + 15) / 16);
-}
-
-static void
-read_delta(berthi_shape_reading *r, berthi_state_layer *state)
-{
-    const uint64_t most = BERTHI_SHAPE_HEADS;
-    const uint64_t dim = berthi_shape_member(r, "linear_value_head_dim", 1, 4096, 128);
-
-    state->kind = BERTHI_STATE_DELTA;
-    state->value_heads = need(r, state_heads_keys, 4096, 0);
-    state->inner = state->value_heads * dim;
-    state->key_heads = berthi_shape_member(r, "linear_num_key_heads", 1, 4096, 16);
-    state->key_dim = berthi_shape_member(r, "linear_key_head_dim", 1, 4096, 128);
-    state->kernel = berthi_shape_member(r, "linear_conv_kernel_dim", 1, most, 4);
-}
-
-static void
-read_mamba2(berthi_shape_reading *r, berthi_state_layer *state)
-{
-    state->kind = BERTHI_STATE_MAMBA2;
-    state->value_heads = berthi_shape_member(r, "mamba_n_heads", 1, 4096, 128);
-    state->key_heads = berthi_shape_member(r, "mamba_n_groups", 1, 4096, 1);
-    state->key_dim = berthi_shape_member(r, "mamba_d_state", 1, 65536, 256);
-    state->kernel = berthi_shape_member(r, "mamba_d_conv", 1, 4096, 4);
-    state->inner = berthi_shape_member(r, "mamba_expand", 1, 64, 2) * r->shape->hidden;
-}
-
-/* Every layer has a state, and its sizes plain names. */
-static void
-read_all_state(berthi_shape_reading *r, uint64_t flags)
-{
-    berthi_state_layer *const state = &r->shape->state;
-
-    state->kernel = berthi_shape_member(r, "conv_kernel", 1, 4096, 4);
-    if (flags & BERTHI_FAMILY_MAMBA2) {
-        state->kind = BERTHI_STATE_MAMBA2;
-        state->inner = berthi_shape_member(r, "expand", 1, 64, 2) * r->shape->hidden;
-        state->value_heads = berthi_shape_member(r, "num_heads", 1, 4096, 128);
-        state->key_heads = berthi_shape_member(r, "n_groups", 1, 4096, 8);
-        state->key_dim = berthi_shape_member(r, "state_size", 1, 65536, 128);
-    } else {
-        state->kind = BERTHI_STATE_MAMBA;
-        state->inner = mamba_width(r, "expand", 2);
-        state->key_dim = berthi_shape_member(r, "state_size", 1, 65536, 16);
-        state->step_rank = step_rank(r);
-    }
-}
-
-/* Layers without a cache that grows: how they are made, if the file has any. */
-static void
-read_state(berthi_shape_reading *r, uint64_t family_flags)
-{
-    berthi_state_layer *const state = &r->shape->state;
-
-    if (family_flags & BERTHI_FAMILY_ALL_STATE) {
-        read_all_state(r, family_flags);
-    } else if (berthi_json_find(r->model, state_heads_keys[0]) != NULL) {
-        read_delta(r, state);
-    } else if (berthi_json_find(r->model, "conv_L_cache") != NULL) {
-        state->kind = BERTHI_STATE_CONVOLUTION;
-        state->inner = r->shape->hidden;
-        state->kernel = berthi_shape_member(r, "conv_L_cache", 1, 4096, 3);
-    } else if (berthi_json_find(r->model, "mamba_d_state") != NULL) {
-        read_mamba2(r, state);
-    }
+    layer->key_dim =
+        berthi_shape_need(r, nope_keys, BERTHI_SHAPE_HEADS, 0) + shape->rope_dim;
+    layer->value_dim = berthi_shape_need(r, value_dim_keys, BERTHI_SHAPE_HEADS, 0);
 }
 
 /* LFM2 gives a width, by a name of its own, too, that its class shrinks by a third, and rounds. */
@@ -371,7 +280,7 @@ read_width(berthi_shape_reading *r, berthi_shape_keys keys, uint64_t fallback)
     uint64_t width;
 
     if (berthi_json_kind_of(value) != BERTHI_JSON_ARRAY)
-        return need(r, keys, BERTHI_SHAPE_WIDTH, fallback);
+        return berthi_shape_need(r, keys, BERTHI_SHAPE_WIDTH, fallback);
     for (const berthi_json_value *v = first; v != NULL; v = berthi_json_next(v)) {
         if (!berthi_json_can_read_unsigned(v, &width) || width > BERTHI_SHAPE_WIDTH)
             width = 0;
@@ -394,6 +303,14 @@ mlp_matrices(berthi_shape_reading *r, uint64_t flags)
     return flags & BERTHI_FAMILY_PLAIN_MLP ? 2 : 3;
 }
 
+/* ESM turns queries and keys instead, and DeBERTa's later models have distances. */
+static bool
+has_table_of_positions(berthi_shape_reading *r)
+{
+    return strcmp(text_of(r, "position_embedding_type"), "rotary") != 0
+           && berthi_shape_flag(r, "position_biased_input", true);
+}
+
 /* How long a context may be, and tables that tokens are looked up in beside the words. */
 static void
 read_positions(berthi_shape_reading *r, uint64_t flags)
@@ -401,22 +318,22 @@ read_positions(berthi_shape_reading *r, uint64_t flags)
     berthi_shape *const shape = r->shape;
 
     shape->positions = berthi_shape_number(r, position_keys, 0, BERTHI_SHAPE_TOKENS, 0);
-    if (flags & BERTHI_FAMILY_POSITIONS)
+    if (flags & BERTHI_FAMILY_POSITIONS && has_table_of_positions(r))
         shape->learned_positions =
             shape->positions + (flags & BERTHI_FAMILY_TWO_ROWS ? 2 : 0);
     if (flags & BERTHI_FAMILY_PADDED)
         shape->positions -= berthi_min_u64(shape->positions, 2);
     if (flags & BERTHI_FAMILY_BOTH_WAYS)
-        shape->token_types =
-            berthi_shape_member(r, "type_vocab_size", 0, BERTHI_SHAPE_HEADS, 2);
+        berthi_shape_read_filling(r);
     shape->layer_words =
         berthi_shape_member(r, "vocab_size_per_layer_input", 0, UINT32_MAX, 0);
     if (shape->layer_words > 0)
-        shape->layer_width =
-            berthi_shape_member(r, "hidden_size_per_layer_input", 0, BERTHI_SHAPE_HEADS, 0);
+        shape->layer_width = berthi_shape_member(r, "hidden_size_per_layer_input", 0,
+                                                 BERTHI_SHAPE_HEADS, 0);
     if (flags & BERTHI_FAMILY_ALTUP) {
         shape->side_states = berthi_shape_member(r, "altup_num_inputs", 1, 64, 4);
-        shape->side_rank = berthi_shape_member(r, "laurel_rank", 1, BERTHI_SHAPE_WIDTH, 64);
+        shape->side_rank =
+            berthi_shape_member(r, "laurel_rank", 1, BERTHI_SHAPE_WIDTH, 64);
     }
     if (flags & BERTHI_FAMILY_AUDIO) {
         shape->encoder_positions =
@@ -436,27 +353,27 @@ read_model(berthi_shape_reading *r)
     uint64_t wide;
 
     shape->hidden =
-        need(r, hidden_keys, BERTHI_SHAPE_WIDTH / 16, family->hidden);
-    shape->layers = need(r, has_encoder ? decoder_keys : layer_keys,
-                         BERTHI_SHAPE_LAYERS, family->layers);
+        berthi_shape_need(r, hidden_keys, BERTHI_SHAPE_WIDTH / 16, family->hidden);
+    shape->layers = berthi_shape_need(r, has_encoder ? decoder_keys : layer_keys,
+                                      BERTHI_SHAPE_LAYERS, family->layers);
     if (has_encoder)
         shape->encoder_layers =
-            need(r, encoder_keys, BERTHI_SHAPE_LAYERS, 0);
+            berthi_shape_need(r, encoder_keys, BERTHI_SHAPE_LAYERS, 0);
     shape->vocabulary =
-        need(r, vocabulary_keys, UINT32_MAX, family->vocabulary);
+        berthi_shape_need(r, vocabulary_keys, UINT32_MAX, family->vocabulary);
     /* OPT has its words narrower in one of its models, and ends without a norm there. */
     shape->embedding = berthi_shape_member(r, "word_embed_proj_dim", 1,
                                            BERTHI_SHAPE_WIDTH / 16, shape->hidden);
-    shape->has_final_norm = (family->flags & (BERTHI_FAMILY_BARE_NORMS
-                                              | BERTHI_FAMILY_NO_LAST_NORM)) == 0
-                            && berthi_shape_flag(r, "do_layer_norm_before", true)
-                            && !berthi_shape_flag(r, "_remove_final_layer_norm", false);
+    shape->has_final_norm =
+        (family->flags & (BERTHI_FAMILY_BARE_NORMS | BERTHI_FAMILY_NO_LAST_NORM)) == 0
+        && berthi_shape_flag(r, "do_layer_norm_before", true)
+        && !berthi_shape_flag(r, "_remove_final_layer_norm", false);
     read_positions(r, family->flags);
     /* Falcon's later models have a norm for each half of the layer. */
     shape->layer_norms =
         family->norms + berthi_shape_flag(r, "new_decoder_architecture", false);
     shape->mlp_matrices = mlp_matrices(r, family->flags);
-    read_state(r, family->flags);
+    berthi_shape_read_state(r);
     read_biases(r, family->flags);
     if (family->flags & BERTHI_FAMILY_ALL_STATE)
         return;
@@ -464,8 +381,8 @@ read_model(berthi_shape_reading *r)
     read_latent(r);
     /* Where all layers have experts, nothing else may be said. */
     wide = is_plain ? 4 * shape->hidden
-                    : berthi_shape_member(r, "moe_intermediate_size", 1, BERTHI_SHAPE_WIDTH,
-                                          family->intermediate);
+                    : berthi_shape_member(r, "moe_intermediate_size", 1,
+                                          BERTHI_SHAPE_WIDTH, family->intermediate);
     wide = read_width(r, has_encoder ? decoder_width_keys : intermediate_keys, wide);
     r->layer.intermediate = adjusted_width(r, wide);
 }
@@ -474,16 +391,18 @@ berth_status
 berthi_shape_read(const berthi_json_value *config, const char *file, berthi_shape *out,
                   berth_error *error)
 {
-    berthi_shape_reading r = { .root = config, .file = file, .error = error, .shape = out };
+    berthi_shape_reading r = {
+        .root = config, .file = file, .error = error, .shape = out
+    };
 
     memset(out, 0, sizeof *out);
     if (berthi_json_kind_of(config) != BERTHI_JSON_OBJECT)
-        return berthi_fail(error, BERTH_REASON_CONFIG_JSON, &(berthi_about){ .file = file },
-                           "not an object");
+        return berthi_fail(error, BERTH_REASON_CONFIG_JSON,
+                           &(berthi_about){ .file = file }, "not an object");
     r.model = find_model(config);
     out->family = berthi_family_find(text_of(&r, "model_type"), &out->is_known);
-    out->has_tower = has_object(config, "vision_config")
-                     || has_object(config, "audio_config");
+    out->has_tower =
+        has_object(config, "vision_config") || has_object(config, "audio_config");
     out->is_quantized = has_object(config, "quantization_config")
                         || has_object(r.model, "quantization_config");
     out->ties_embeddings = ties(&r, out->family->flags & BERTHI_FAMILY_TIES);

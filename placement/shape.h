@@ -6,7 +6,7 @@
  * Pure: a parsed config.json in, a struct of plain numbers out. config.json is
  * untrusted: every number has a range, and one outside it is CONFIG_JSON naming
  * its key. What the file leaves out comes from the defaults of the model_type's
- * configuration class, of which shape_family.c knows some seventy; any other is
+ * configuration class, of which shape_family.c knows some hundred; any other is
  * counted as a dense gated decoder (the shape of Llama), and `is_known` is false.
  *
  * Multimodal models: the language model's numbers, from "text_config" (or
@@ -52,6 +52,15 @@ typedef struct berthi_state_layer {
     uint64_t step_rank;   /* MAMBA: time_step_rank                                  */
     uint64_t kernel;      /* positions of the convolution                           */
 } berthi_state_layer;
+
+/* DeBERTa's positions. */
+typedef struct berthi_distances {
+    uint64_t rows;    /* of the table of distances; 0: there is none                */
+    uint64_t kernel;  /* of a convolution beside the first layer; 0: none           */
+    bool has_norm;    /* behind the table                                           */
+    bool has_keys;    /* each layer has a matrix for it                             */
+    bool has_queries;
+} berthi_distances;
 
 /* Layers that are alike. Numbers that a layer has not are 0. */
 typedef struct berthi_layer {
@@ -102,6 +111,8 @@ typedef struct berthi_shape {
     uint64_t encoder_positions; /* rows of its table, which it fills; 0: it has none */
     uint64_t sound_bands;      /* that an encoder hears; 0: it reads words          */
     uint64_t token_types;      /* rows of a table of them; 0: none                  */
+    uint64_t layer_sets;       /* of weights, that layers share; 0: each has its own    */
+    berthi_distances distances;
     uint64_t layer_words;      /* rows of a table that has a part for each layer    */
     uint64_t layer_width;      /* of that part; 0: there is no such table           */
     uint64_t side_states;      /* that run through all layers; 0: one, as usual     */
@@ -160,8 +171,8 @@ typedef struct berthi_weight {
     bool is_derived;    /* OTHER of a class made from a linear layer: adapted like one  */
 } berthi_weight;
 
-/* A layer of a kind has at most 30 different weights, the model 8 more. */
-#define BERTHI_WEIGHT_KINDS (BERTHI_LAYER_KINDS * 30u + 8u)
+/* A layer of a kind has at most 30 different weights, the model 20 more. */
+#define BERTHI_WEIGHT_KINDS (BERTHI_LAYER_KINDS * 30u + 20u)
 
 typedef struct berthi_weight_list {
     uint32_t count;

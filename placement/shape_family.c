@@ -39,13 +39,24 @@ static const berthi_family_names mixtral = { "q_proj", "k_proj", "v_proj", "o_pr
                                              "w1",     "w3",     "w2" };
 static const berthi_family_names lfm2 = { "q_proj", "k_proj", "v_proj", "out_proj",
                                           "w1",     "w3",     "w2" };
+static const berthi_family_names albert = { "query", "key", "value",     "dense",
+                                            NULL,    "ffn", "ffn_output" };
+static const berthi_family_names deberta = { "in_proj", NULL,    NULL,   "dense",
+                                             NULL,      "dense", "dense" };
+static const berthi_family_names deberta_v2 = { "query_proj", "key_proj", "value_proj", "dense",
+                                                NULL,         "dense",    "dense" };
+static const berthi_family_names distilbert = { "q_lin", "k_lin", "v_lin", "out_lin",
+                                                NULL,    "lin1",  "lin2" };
+static const berthi_family_names modernbert = { "Wqkv", NULL, NULL, "Wo", NULL, "Wi", "Wo" };
+static const berthi_family_names mpnet = { "q", "k", "v", "o", NULL, "dense", "dense" };
 
 #define F(flag) BERTHI_FAMILY_##flag
 #define BIASES (F(QKV_BIAS) | F(MLP_BIAS) | F(NORM_BIAS))
 #define GPT2_FLAGS \
     (F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TIES) | F(CLASSIC) | F(FUSED_QKV))
 #define BERT_FLAGS \
-    (F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TIES) | F(CLASSIC) | F(BOTH_WAYS) | F(WORD_NORM))
+    (F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TIES) | F(CLASSIC) | F(BOTH_WAYS) | F(WORD_NORM) \
+     | F(NO_LAST_NORM))
 #define BART_FLAGS (F(PLAIN_MLP) | BIASES | F(TIES) | F(CLASSIC) | F(ENCODER))
 #define GPTJ_FLAGS (F(PLAIN_MLP) | F(MLP_BIAS) | F(NORM_BIAS) | F(HEAD_BIAS) | F(CLASSIC))
 #define QWEN3_5_FLAGS (F(HEAD_NORMS) | F(SHARED_GATE) | F(QUERY_GATE) | F(SPLIT_DELTA))
@@ -56,6 +67,8 @@ static const berthi_family other = { .model_type = "other", .names = &llama, .no
 static const berthi_family families[] = {
     { .model_type = "llama", .names = &llama, .norms = 2, .heads = 32, .hidden = 4096,
       .intermediate = 11008, .layers = 32, .vocabulary = 32000 },
+    { .model_type = "albert", .names = &albert, .norms = 2,
+      .flags = BERT_FLAGS | F(NARROW) | F(SHARED_LAYERS) },
     { .model_type = "apertus", .names = &llama, .flags = F(PLAIN_MLP) | F(HEAD_NORMS),
       .norms = 2, .numbers = 2 },
     { .model_type = "arcee", .names = &llama, .flags = F(PLAIN_MLP), .norms = 2 },
@@ -71,8 +84,23 @@ static const berthi_family families[] = {
     { .model_type = "cohere", .names = &llama, .flags = F(TIES), .norms = 1 },
     { .model_type = "cohere2", .names = &llama, .flags = F(TIES), .norms = 1,
       .window = BERTHI_WINDOW_PATTERN, .pattern = 4 },
+    { .model_type = "data2vec-text", .names = &bert, .flags = BERT_FLAGS | F(PADDED),
+      .norms = 2 },
+    { .model_type = "deberta", .names = &deberta, .norms = 2,
+      .flags = BERT_FLAGS | F(FUSED_QKV) | F(PLAIN_KEYS) | F(NO_TYPES) | F(DISTANCES) },
+    { .model_type = "deberta-v2", .names = &deberta_v2, .norms = 2,
+      .flags = BERT_FLAGS | F(NO_TYPES) | F(DISTANCES) },
     { .model_type = "deepseek_v2", .names = &llama, .norms = 2 },
     { .model_type = "deepseek_v3", .names = &llama, .flags = F(CORRECTION), .norms = 2 },
+    { .model_type = "distilbert", .names = &distilbert, .flags = BERT_FLAGS | F(NO_TYPES),
+      .norms = 2 },
+    { .model_type = "electra", .names = &bert, .flags = BERT_FLAGS | F(NARROW), .norms = 2 },
+    { .model_type = "ernie", .names = &bert, .flags = BERT_FLAGS, .norms = 2 },
+    { .model_type = "esm", .names = &bert, .norms = 2,
+      .flags = (BERT_FLAGS & ~(F(WORD_NORM) | F(NO_LAST_NORM))) | F(PADDED) | F(NO_TYPES)
+               | F(CONTACTS) },
+    { .model_type = "eurobert", .names = &llama, .norms = 2,
+      .flags = F(BOTH_WAYS) | F(NO_TYPES) | F(PLAIN_HEAD) },
     { .model_type = "exaone4", .names = &llama, .flags = F(HEAD_NORMS), .norms = 2,
       .window = BERTHI_WINDOW_PATTERN, .pattern = 4 },
     { .model_type = "falcon", .names = &neox, .norms = 1,
@@ -119,16 +147,22 @@ static const berthi_family families[] = {
     { .model_type = "granitemoeshared", .names = &llama, .flags = F(SHARED_IS_DENSE),
       .norms = 2 },
     { .model_type = "jais2", .names = &llama, .flags = F(PLAIN_MLP) | BIASES, .norms = 2 },
+    { .model_type = "jina_embeddings_v3", .names = &nano, .norms = 2,
+      .flags = BERT_FLAGS & ~F(POSITIONS) },
     { .model_type = "kimi_k2", .names = &llama, .flags = F(CORRECTION), .norms = 2 },
     { .model_type = "lfm2", .names = &lfm2, .flags = F(HEAD_NORMS) | F(TIES) | F(LISTED),
       .norms = 2 },
     { .model_type = "llama4_text", .names = &llama, .flags = F(SHARED_IS_EXPERT),
       .norms = 2, .window = BERTHI_WINDOW_PATTERN, .pattern = 4 },
+    { .model_type = "longformer", .names = &bert, .norms = 2,
+      .flags = BERT_FLAGS | F(PADDED) | F(GLOBAL_QKV) },
     { .model_type = "m2m_100", .names = &opt, .flags = BART_FLAGS, .norms = 2 },
     { .model_type = "mamba", .names = &llama, .flags = F(TIES) | F(ALL_STATE), .norms = 1 },
     { .model_type = "mamba2", .names = &llama, .flags = F(ALL_STATE) | F(MAMBA2), .norms = 1 },
     { .model_type = "mbart", .names = &opt, .norms = 2,
       .flags = BART_FLAGS | F(POSITIONS) | F(TWO_ROWS) | F(WORD_NORM) },
+    { .model_type = "megatron-bert", .names = &bert, .norms = 2,
+      .flags = BERT_FLAGS & ~(F(WORD_NORM) | F(NO_LAST_NORM)) },
     { .model_type = "minimax_m2", .names = &llama, .flags = F(WIDE_NORMS) | F(CORRECTION),
       .norms = 2 },
     { .model_type = "mistral", .names = &llama, .norms = 2, .window = BERTHI_WINDOW_ALL,
@@ -136,6 +170,11 @@ static const berthi_family families[] = {
       .vocabulary = 32000 },
     { .model_type = "mixtral", .names = &mixtral, .norms = 2,
       .window = BERTHI_WINDOW_ALL },
+    { .model_type = "modernbert", .names = &modernbert, .norms = 2,
+      .flags = F(TIES) | F(BOTH_WAYS) | F(NO_TYPES) | F(BARE_TRANSFORM) | F(FUSED_QKV)
+               | F(FUSED_UP) },
+    { .model_type = "mpnet", .names = &mpnet, .norms = 2,
+      .flags = BERT_FLAGS | F(PADDED) | F(NO_TYPES) | F(RELATIVE) },
     { .model_type = "mpt", .names = &mpt, .norms = 2,
       .flags = F(PLAIN_MLP) | F(TIES) | F(CLASSIC) | F(FUSED_QKV) },
     { .model_type = "mt5", .names = &t5, .flags = F(TIES) | F(ENCODER) | F(RELATIVE),
@@ -143,6 +182,8 @@ static const berthi_family families[] = {
     { .model_type = "nanochat", .names = &nano, .flags = F(PLAIN_MLP) | F(BARE_NORMS) },
     { .model_type = "nemotron", .names = &llama, .flags = F(PLAIN_MLP) | F(NORM_BIAS),
       .norms = 2 },
+    { .model_type = "nomic_bert", .names = &llama, .norms = 2,
+      .flags = F(NORM_BIAS) | F(TIES) | F(BOTH_WAYS) | F(WORD_NORM) | F(NO_LAST_NORM) },
     { .model_type = "olmo", .names = &llama, .flags = F(BARE_NORMS) },
     { .model_type = "olmo2", .names = &llama, .flags = F(WIDE_NORMS), .norms = 2 },
     { .model_type = "olmo3", .names = &llama, .flags = F(WIDE_NORMS), .norms = 2,
@@ -160,11 +201,11 @@ static const berthi_family families[] = {
       .window = BERTHI_WINDOW_ALL },
     { .model_type = "qwen2", .names = &llama, .norms = 2, .window = BERTHI_WINDOW_UPPER,
       .flags = F(QKV_BIAS) | F(BIAS_QKV_ONLY) },
+    { .model_type = "qwen2_5_vl", .names = &llama, .norms = 2,
+      .flags = F(QKV_BIAS) | F(BIAS_QKV_ONLY) },
     { .model_type = "qwen2_moe", .names = &llama, .norms = 2,
       .window = BERTHI_WINDOW_UPPER,
       .flags = F(QKV_BIAS) | F(BIAS_QKV_ONLY) | F(SHARED_GATE) },
-    { .model_type = "qwen2_5_vl", .names = &llama, .norms = 2,
-      .flags = F(QKV_BIAS) | F(BIAS_QKV_ONLY) },
     { .model_type = "qwen2_vl", .names = &llama, .norms = 2,
       .flags = F(QKV_BIAS) | F(BIAS_QKV_ONLY) },
     { .model_type = "qwen3", .names = &llama, .norms = 2, .window = BERTHI_WINDOW_UPPER,
@@ -179,6 +220,8 @@ static const berthi_family families[] = {
     { .model_type = "qwen3_next", .names = &llama, .norms = 2,
       .flags = F(HEAD_NORMS) | F(SHARED_GATE) | F(QUERY_GATE) },
     { .model_type = "roberta", .names = &bert, .flags = BERT_FLAGS | F(PADDED), .norms = 2 },
+    { .model_type = "roberta-prelayernorm", .names = &bert, .norms = 2,
+      .flags = (BERT_FLAGS & ~F(NO_LAST_NORM)) | F(PADDED) },
     { .model_type = "seed_oss", .names = &llama, .flags = F(BIAS_QKV_ONLY), .norms = 2 },
     { .model_type = "smollm3", .names = &llama, .flags = F(TIES), .norms = 2 },
     { .model_type = "stablelm", .names = &llama, .norms = 2,
@@ -192,6 +235,8 @@ static const berthi_family families[] = {
       .flags = BART_FLAGS | F(POSITIONS) | F(AUDIO) | F(PLAIN_KEYS) },
     { .model_type = "xlm-roberta", .names = &bert, .flags = BERT_FLAGS | F(PADDED),
       .norms = 2 },
+    { .model_type = "xlm-roberta-xl", .names = &bert, .norms = 2,
+      .flags = (BERT_FLAGS & ~(F(WORD_NORM) | F(NO_LAST_NORM))) | F(PADDED) },
 };
 
 const berthi_family *

@@ -42,7 +42,7 @@
 #define BERTHI_FAMILY_ALL_STATE        BERTHI_FAMILY(21) /* every layer is a STATE layer */
 #define BERTHI_FAMILY_USE_BIAS         BERTHI_FAMILY(22) /* "use_bias", "bias": of all linears */
 #define BERTHI_FAMILY_AUDIO            BERTHI_FAMILY(23) /* an encoder of sound, with positions */
-#define BERTHI_FAMILY_PLAIN_KEYS       BERTHI_FAMILY(24) /* whose linear layer has no bias */
+#define BERTHI_FAMILY_PLAIN_KEYS       BERTHI_FAMILY(24) /* that have no bias, fused or not */
 #define BERTHI_FAMILY_BOTH_WAYS        BERTHI_FAMILY(25) /* tokens see those behind them: BERT */
 #define BERTHI_FAMILY_PADDED           BERTHI_FAMILY(26) /* two of its positions are no token's */
 #define BERTHI_FAMILY_BARE_NORMS       BERTHI_FAMILY(27) /* norms have no weights */
@@ -57,6 +57,14 @@
 #define BERTHI_FAMILY_BESIDE           BERTHI_FAMILY(36) /* experts stand beside the MLP: Gemma 4 */
 #define BERTHI_FAMILY_GLOBAL_HEADS     BERTHI_FAMILY(37) /* of another width where all is seen */
 #define BERTHI_FAMILY_ALTUP            BERTHI_FAMILY(38) /* states side by side: Gemma 3n */
+#define BERTHI_FAMILY_NO_TYPES         BERTHI_FAMILY(39) /* of tokens, unless a number is said */
+#define BERTHI_FAMILY_NARROW           BERTHI_FAMILY(40) /* tables of tokens: "embedding_size" */
+#define BERTHI_FAMILY_SHARED_LAYERS    BERTHI_FAMILY(41) /* all layers are one: ALBERT */
+#define BERTHI_FAMILY_PLAIN_HEAD       BERTHI_FAMILY(42) /* BOTH_WAYS, with a decoder's head */
+#define BERTHI_FAMILY_BARE_TRANSFORM   BERTHI_FAMILY(43) /* before that head, without bias */
+#define BERTHI_FAMILY_GLOBAL_QKV       BERTHI_FAMILY(44) /* for tokens that see all: Longformer */
+#define BERTHI_FAMILY_DISTANCES        BERTHI_FAMILY(45) /* of tokens: DeBERTa */
+#define BERTHI_FAMILY_CONTACTS         BERTHI_FAMILY(46) /* a head for pairs of tokens: ESM */
 
 /* Which layers look back only so far, where "layer_types" does not say. */
 typedef enum berthi_family_window {

@@ -222,26 +222,6 @@ read_experts(berthi_shape_reading *r, layer_rules *rules)
 
 /* -------------------------------------------------------------------- one layer */
 
-static void
-make_state(const berthi_shape_reading *r, berthi_layer *layer)
-{
-    const berthi_state_layer *const state = &r->shape->state;
-    uint64_t channels = state->inner;
-
-    layer->attention = BERTHI_ATTENTION_STATE;
-    layer->heads = layer->kv_heads = layer->key_dim = layer->value_dim = 0;
-    if (state->kind == BERTHI_STATE_DELTA) {
-        layer->state_elements = state->inner * state->key_dim;
-        channels += 2 * state->key_heads * state->key_dim;
-    } else if (state->kind == BERTHI_STATE_MAMBA2) {
-        layer->state_elements = state->inner * state->key_dim;
-        channels += 2 * state->key_heads * state->key_dim;
-    } else if (state->kind == BERTHI_STATE_MAMBA) {
-        layer->state_elements = state->inner * state->key_dim;
-    }
-    layer->convolution_elements = channels * state->kernel;
-}
-
 static bool
 is_one_of(const char *word, const char *const *words)
 {
@@ -260,7 +240,9 @@ static void
 make_listed(berthi_shape_reading *r, const layer_rules *rules, const char *word,
             berthi_layer *layer)
 {
-    if (is_one_of(word, window_words)) {
+    if (layer->attention == BERTHI_ATTENTION_NONE && is_one_of(word, window_words)) {
+        return; /* nothing is kept, however far it looks */
+    } else if (is_one_of(word, window_words)) {
         layer->window = rules->window;
         if (layer->window == 0)
             berthi_shape_refuse(r, "sliding_window",
@@ -271,7 +253,7 @@ make_listed(berthi_shape_reading *r, const layer_rules *rules, const char *word,
         if (r->shape->state.kind == BERTHI_STATE_ABSENT)
             berthi_shape_refuse(r, "linear_num_value_heads", NULL,
                                 "a whole number, and \"layer_types\" has such layers");
-        make_state(r, layer);
+        berthi_shape_make_state(r->shape, layer);
     } else if (!is_one_of(word, whole_words)) {
         r->shape->has_unknown_layers = true;
     }
@@ -285,7 +267,7 @@ make_ruled(const berthi_shape_reading *r, const layer_rules *rules, uint64_t num
     if (r->shape->family->flags & BERTHI_FAMILY_ALL_STATE
         || (rules->has_listed && !is_listed(rules->attending, number))
         || (rules->attention_every > 0 && (number + 1) % rules->attention_every != 0))
-        make_state(r, layer);
+        berthi_shape_make_state(r->shape, layer);
     else if (number >= rules->first
              && (rules->pattern == 0 || (number + 1) % rules->pattern != 0))
         layer->window = rules->window;

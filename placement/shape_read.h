@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shape_read.h - members of config.json as numbers, between shape.c (the model)
- * and shape_layers.c (its layers).
+ * shape_read.h - members of config.json as numbers, between shape.c (the model),
+ * shape_layers.c (its layers), shape_state.c (those with a state) and shape_fill.c
+ * (models that fill gaps).
  */
 #ifndef BERTH_PLACEMENT_SHAPE_READ_H
 #define BERTH_PLACEMENT_SHAPE_READ_H
@@ -36,10 +37,21 @@ void berthi_shape_refuse(berthi_shape_reading *r, const char *key,
 /* The number, at least `least` and at most `most`, or `fallback` when it is absent. */
 uint64_t berthi_shape_number(berthi_shape_reading *r, berthi_shape_keys keys,
                              uint64_t least, uint64_t most, uint64_t fallback);
-/* The same for one key. */
+/* The same, and it has to be there: 0 after a failure. */
+uint64_t berthi_shape_need(berthi_shape_reading *r, berthi_shape_keys keys, uint64_t most,
+                           uint64_t fallback);
+/* berthi_shape_number() for one key. */
 uint64_t berthi_shape_member(berthi_shape_reading *r, const char *key, uint64_t least,
                              uint64_t most, uint64_t fallback);
 bool berthi_shape_flag(berthi_shape_reading *r, const char *key, bool fallback);
+
+/* Layers without a cache that grows: how they are made, if the file has any. */
+void berthi_shape_read_state(berthi_shape_reading *r);
+/* Makes `layer` one of them. */
+void berthi_shape_make_state(const berthi_shape *shape, berthi_layer *layer);
+
+/* What a model that fills gaps has beside its layers. */
+void berthi_shape_read_filling(berthi_shape_reading *r);
 
 /* Fills shape->kinds from `r->layer` and the lists and rules of layers. */
 void berthi_shape_read_layers(berthi_shape_reading *r);

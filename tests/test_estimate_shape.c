@@ -428,7 +428,7 @@ test_too_many_own(void)
 static void
 test_both_ways(void)
 {
-    const berthi_shape *const s =
+    const berthi_shape *s =
         &estimated_text("{\"model_type\": \"xlm-roberta\", \"vocab_size\": 250002, "
                         "\"hidden_size\": 768, \"intermediate_size\": 3072, "
                         "\"num_hidden_layers\": 12, \"num_attention_heads\": 12, "
@@ -440,6 +440,18 @@ test_both_ways(void)
     CHECK_EQ(s->positions, 512);
     CHECK_EQ(s->learned_positions, 514);
     CHECK_EQ(s->token_types, 1);
+    /* Nor does it matter how far they see: a file may say it in other words. */
+    s = &estimated_text(TINY(", \"model_type\": \"modernbert\", \"local_attention\": 128, "
+                             "\"layer_types\": [\"full_attention\", \"sliding_attention\", "
+                             "\"sliding_attention\", \"full_attention\"]"))->shape;
+    check_kind(&s->kinds[0], 4, BERTHI_ATTENTION_NONE, 0, 0);
+    CHECK_EQ(s->kind_count, 1);
+    CHECK_EQ(s->token_types, 0);
+    /* All layers are one, which is stored once. */
+    s = &estimated_text(TINY(", \"model_type\": \"albert\""))->shape;
+    CHECK_EQ(s->layer_sets, 1);
+    CHECK_EQ(s->embedding, 128);
+    check_kind(&s->kinds[0], 4, BERTHI_ATTENTION_NONE, 0, 0);
 }
 
 /* Encoder and decoder may have different numbers of layers. */
@@ -662,6 +674,8 @@ test_bounds(void)
                                 "\"num_layers\": 4, \"num_heads\": 4, \"d_ff\": 9, "
                                 "\"vocab_size\": 100}";
     static const char sparse[] = TINY(", \"num_experts\": 6");
+    static const char distant[] = TINY(", \"model_type\": \"deberta-v2\", "
+                                       "\"relative_attention\": true");
     static const struct {
         const char *text;
         const char *key;
@@ -703,6 +717,14 @@ test_bounds(void)
         { heads, "attention_chunk_size", 1, UINT64_C(1) << 40 },
         { heads, "sliding_window", 0, UINT64_C(1) << 40 },
         { TINY(", \"model_type\": \"bert\""), "type_vocab_size", 0, 65536 },
+        { TINY(", \"model_type\": \"ernie\", \"use_task_id\": true"), "task_type_vocab_size",
+          0, 65536 },
+        { TINY(", \"model_type\": \"electra\""), "embedding_size", 1, 1048576 },
+        { TINY(", \"model_type\": \"albert\""), "num_hidden_groups", 1, 4096 },
+        { TINY(", \"model_type\": \"albert\""), "inner_group_num", 1, 4096 },
+        { distant, "position_buckets", 0, UINT64_C(1) << 40 },
+        { distant, "max_relative_positions", 0, UINT64_C(1) << 40 },
+        { distant, "conv_kernel_size", 0, 4096 },
         { heads, "vocab_size_per_layer_input", 0, UINT32_MAX },
         { TINY(", \"vocab_size_per_layer_input\": 9"), "hidden_size_per_layer_input", 0, 65536 },
         { heads, "num_kv_shared_layers", 0, 4 },

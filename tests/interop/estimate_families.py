@@ -20,13 +20,17 @@ from libraries import torch, transformers
 TABLE = lib.ROOT / "placement" / "shape_family.c"
 CLASSES = {"whisper": "AutoModelForSpeechSeq2Seq", "t5": "AutoModelForSeq2SeqLM",
            "mt5": "AutoModelForSeq2SeqLM", "bart": "AutoModelForSeq2SeqLM",
-           "mbart": "AutoModelForSeq2SeqLM", "m2m_100": "AutoModelForSeq2SeqLM",
-           "bert": "AutoModelForMaskedLM", "roberta": "AutoModelForMaskedLM",
-           "camembert": "AutoModelForMaskedLM", "xlm-roberta": "AutoModelForMaskedLM"}
+           "mbart": "AutoModelForSeq2SeqLM", "m2m_100": "AutoModelForSeq2SeqLM"}
+CLASSES |= dict.fromkeys(
+    ["albert", "bert", "camembert", "data2vec-text", "deberta", "deberta-v2",
+     "distilbert", "electra", "ernie", "esm", "eurobert", "jina_embeddings_v3", "longformer",
+     "megatron-bert", "modernbert", "mpnet", "nomic_bert", "roberta", "roberta-prelayernorm",
+     "xlm-roberta", "xlm-roberta-xl"], "AutoModelForMaskedLM")
 # With a tower that needs headers, or of somebody else's code.
 OTHERS = {"gemma3", "qwen2_vl", "qwen2_5_vl", "kimi_k2"}
 # Whose configuration has no defaults that make a model.
-WORDS = {"nemotron": {"num_key_value_heads": 8, "head_dim": 128}}
+WORDS = {"nemotron": {"num_key_value_heads": 8, "head_dim": 128},
+         "esm": {"vocab_size": 33}}
 VARIANTS = [
     ("bamba", {"attn_layer_indices": [9, 18, 27]}),
     ("granitemoehybrid", {"num_local_experts": 0, "shared_intermediate_size": 8192,
@@ -51,6 +55,17 @@ VARIANTS = [
                      "use_double_wide_mlp": True}),
     ("gemma4_text", {"hidden_size_per_layer_input": 0, "global_head_dim": 384}),
     ("t5", {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
+    ("albert", {"num_hidden_groups": 2, "inner_group_num": 3}),
+    ("electra", {"embedding_size": 256}),
+    ("deberta", {"relative_attention": True, "pos_att_type": ["c2p", "p2c"],
+                 "max_relative_positions": 77, "position_biased_input": False}),
+    ("deberta-v2", {"relative_attention": True, "position_buckets": 256, "share_att_key": True,
+                    "norm_rel_ebd": "layer_norm", "pos_att_type": "p2c|c2p",
+                    "position_biased_input": False, "num_hidden_layers": 12}),
+    ("deberta-v2", {"relative_attention": True, "pos_att_type": "p2c", "conv_kernel_size": 3,
+                    "type_vocab_size": 3}),
+    ("ernie", {"use_task_id": True, "task_type_vocab_size": 4}),
+    ("esm", {"vocab_size": 33, "position_embedding_type": "rotary"}),
     ("mbart", {"encoder_layers": 3, "decoder_layers": 5}),
 ]
 # What no count depends on.

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shape_fill.c - models that fill gaps, as BERT and those after it: what their files
+ * say of words and distances, and the weights beside the layers' usual ones; see
+ * shape_read.h, shape_making.h.
+ */
+#include <string.h>
+
+#include "placement/shape_making.h"
+#include "placement/shape_read.h"
+
+/* -------------------------------------------------------------------- reading */
+
+/* "p2c|c2p", or a list of such words. */
+static bool
+has_word(const berthi_json_value *value, const char *word)
+{
+    const berthi_json_value *item = berthi_json_first(value);
+    const char *text = "";
+
+    if (berthi_json_can_read_string(value, &text))
+        return strstr(text, word) != NULL;
+    for (; item != NULL; item = berthi_json_next(item))
+        if (berthi_json_can_read_string(item, &text) && strcmp(text, word) == 0)
+            return true;
+    return false;
+}
+
+/* -1 is what files say for none. */
+static uint64_t
+distance_of(berthi_shape_reading *r, const char *key)
+{
+    const berthi_json_value *const value = berthi_json_find(r->model, key);
+    const char *text;
+
+    if (berthi_json_can_read_number(value, &text) && strcmp(text, "-1") == 0)
+        return 0;
+    return berthi_shape_member(r, key, 0, BERTHI_SHAPE_TOKENS, 0);
+}
+
+/* DeBERTa's: a table of them for all layers, and what each layer makes of it. */
+static void
+read_distances(berthi_shape_reading *r)
+{
+    const bool is_second = (r->shape->family->flags & BERTHI_FAMILY_FUSED_QKV) == 0;
+    const berthi_json_value *const ways = berthi_json_find(r->model, "pos_att_type");
+    berthi_distances *const distances = &r->shape->distances;
+
+    distances->kernel =
+        is_second ? berthi_shape_member(r, "conv_kernel_size", 0, 4096, 0) : 0;
+    distances->has_norm =
+        is_second && has_word(berthi_json_find(r->model, "norm_rel_ebd"), "layer_norm");
+    if (!berthi_shape_flag(r, "relative_attention", false))
+        return;
+    if (is_second)
+        distances->rows = 2 * distance_of(r, "position_buckets");
+    if (distances->rows == 0)
+        distances->rows = 2 * distance_of(r, "max_relative_positions");
+    if (distances->rows == 0)
+        distances->rows = 2 * r->shape->positions;
+    if (is_second && berthi_shape_flag(r, "share_att_key", false))
+        return;
+    distances->has_keys = has_word(ways, "c2p");
+    distances->has_queries = has_word(ways, "p2c");
+}
+
+void
+berthi_shape_read_filling(berthi_shape_reading *r)
+{
+    berthi_shape *const shape = r->shape;
+    const uint64_t flags = shape->family->flags;
+
+    shape->token_types = berthi_shape_member(r, "type_vocab_size", 0, BERTHI_SHAPE_HEADS,
+                                             flags & BERTHI_FAMILY_NO_TYPES ? 0 : 2);
+    if (berthi_shape_flag(r, "use_task_id", false)) /* ERNIE 3: a table of tasks, too */
+        shape->token_types +=
+            berthi_shape_member(r, "task_type_vocab_size", 0, BERTHI_SHAPE_HEADS, 3);
+    if (flags & BERTHI_FAMILY_NARROW)
+        shape->embedding =
+            berthi_shape_member(r, "embedding_size", 1, BERTHI_SHAPE_WIDTH / 16, 128);
+    if (flags & BERTHI_FAMILY_SHARED_LAYERS)
+        shape->layer_sets = berthi_shape_member(r, "num_hidden_groups", 1, 4096, 1)
+                            * berthi_shape_member(r, "inner_group_num", 1, 4096, 1);
+    if (flags & BERTHI_FAMILY_DISTANCES)
+        read_distances(r);
+}
+
+/* --------------------------------------------------------------------- weights */
+
+/* Longformer has all three twice, for tokens that see all; DeBERTa asks where they stand. */
+void
+berthi_shape_add_asking(berthi_shape_making *m, const berthi_layer *layer)
+{
+    const berthi_distances *const distances = &m->shape->distances;
+    const uint64_t width = layer->heads * layer->key_dim;
+    const uint64_t hidden = m->shape->hidden;
+
+    m->has_bias = m->shape->has_attention_bias;
+    if (berthi_shape_has(m, BERTHI_FAMILY_GLOBAL_QKV)) {
+        berthi_shape_add_linear(m, "query_global", width, hidden);
+        berthi_shape_add_linear(m, "key_global", width, hidden);
+        berthi_shape_add_linear(m, "value_global", width, hidden);
+    }
+    if (distances->has_queries)
+        berthi_shape_add_linear(m, "pos_query_proj", width, hidden);
+    m->has_bias = m->has_bias && !berthi_shape_has(m, BERTHI_FAMILY_PLAIN_KEYS);
+    if (distances->has_keys)
+        berthi_shape_add_linear(m, "pos_key_proj", width, hidden);
+}
+
+/* What stands before the layers or beside them all. */
+void
+berthi_shape_add_beside(berthi_shape_making *m)
+{
+    const berthi_shape *const shape = m->shape;
+    const uint64_t hidden = shape->hidden;
+
+    if (berthi_shape_has(m, BERTHI_FAMILY_NARROW)
+        && (shape->embedding != hidden || shape->layer_sets > 0)) {
+        berthi_shape_add_matrix(m, "embeddings_project", BERTHI_WEIGHT_LINEAR, hidden,
+                                shape->embedding);
+        berthi_shape_add_vector(m, "embeddings_project", hidden);
+    }
+    if (shape->distances.rows > 0)
+        berthi_shape_add_matrix(m, "rel_embeddings", BERTHI_WEIGHT_EMBEDDING,
+                                shape->distances.rows, hidden);
+    if (shape->distances.has_norm)
+        berthi_shape_add_norms(m, hidden, 1);
+    if (shape->distances.kernel > 0) {
+        berthi_shape_add_vector(m, "conv",
+                                hidden * hidden * shape->distances.kernel + hidden);
+        berthi_shape_add_norms(m, hidden, 1);
+    }
+    /* A number for each head of each layer, and one more. */
+    if (berthi_shape_has(m, BERTHI_FAMILY_CONTACTS))
+        berthi_shape_add_vector(m, "contact_head",
+                                shape->layers * shape->kinds[0].heads + 1);
+}
+
+/* A layer of its own before the words, which have a bias each. */
+void
+berthi_shape_add_filling_head(berthi_shape_making *m)
+{
+    const berthi_shape *const shape = m->shape;
+
+    berthi_shape_add_matrix(m, "transform", BERTHI_WEIGHT_LINEAR, shape->embedding,
+                            shape->hidden);
+    if (!berthi_shape_has(m, BERTHI_FAMILY_BARE_TRANSFORM))
+        berthi_shape_add_vector(m, "transform", shape->embedding);
+    berthi_shape_add_vector(m, "decoder", shape->vocabulary);
+    berthi_shape_add_norms(m, shape->embedding, 1);
+}

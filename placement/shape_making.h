@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shape_making.h - adding weights to a list, between shape_weights.c (the model),
+ * shape_state.c (layers with a state) and shape_fill.c (models that fill gaps).
+ */
+#ifndef BERTH_PLACEMENT_SHAPE_MAKING_H
+#define BERTH_PLACEMENT_SHAPE_MAKING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "placement/shape.h"
+
+typedef struct berthi_shape_making {
+    const berthi_shape *shape;
+    berthi_weight_list *out;
+    uint32_t layer; /* BERTHI_NO_LAYER: outside the layers */
+    uint64_t count; /* of a weight added now */
+    int32_t role;   /* of a matrix added now */
+    bool has_bias;  /* of a linear layer added now */
+} berthi_shape_making;
+
+bool berthi_shape_has(const berthi_shape_making *m, uint64_t flag);
+void berthi_shape_add_vector(berthi_shape_making *m, const char *module, uint64_t elements);
+void berthi_shape_add_matrix(berthi_shape_making *m, const char *module, int32_t role,
+                             uint64_t rows, uint64_t columns);
+/* A linear layer, and its bias when `has_bias`. */
+void berthi_shape_add_linear(berthi_shape_making *m, const char *module, uint64_t outputs,
+                             uint64_t inputs);
+/* `norms` norms of one width; with their biases where the family has them. */
+void berthi_shape_add_norms(berthi_shape_making *m, uint64_t elements, uint64_t norms);
+
+/* All weights of a STATE layer but its MLP and norms. */
+void berthi_shape_add_state(berthi_shape_making *m);
+/* Of attention, what only models that fill gaps have. */
+void berthi_shape_add_asking(berthi_shape_making *m, const berthi_layer *layer);
+/* Outside the layers, the same. */
+void berthi_shape_add_beside(berthi_shape_making *m);
+void berthi_shape_add_filling_head(berthi_shape_making *m);
+
+#endif

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shape_state.c - layers with a state instead of a cache that grows: how a file
+ * describes them, what they keep, and their weights; see shape_read.h, shape_making.h.
+ */
+#include "placement/shape_making.h"
+#include "placement/shape_read.h"
+
+static const char *const state_heads_keys[] = { "linear_num_value_heads", NULL };
+
+/* -------------------------------------------------------------------- reading */
+
+static uint64_t
+mamba_width(berthi_shape_reading *r, const char *expand_key, uint64_t fallback)
+{
+    const uint64_t expand = berthi_shape_member(r, expand_key, 1, 64, fallback);
+
+    return berthi_shape_member(r, "intermediate_size", 1, BERTHI_SHAPE_WIDTH,
+                               expand * r->shape->hidden);
+}
+
+/* "auto" is a sixteenth of the hidden size. */
+static uint64_t
+step_rank(berthi_shape_reading *r)
+{
+    const berthi_json_value *const value = berthi_json_find(r->model, "time_step_rank");
+    const char *text;
+
+    if (berthi_json_can_read_string(value, &text))
+        return (r->shape->hidden + 15) / 16;
+    return berthi_shape_member(r, "time_step_rank", 1, BERTHI_SHAPE_WIDTH,
+                               (r->shape->hidden + 15) / 16);
+}
+
+static void
+read_delta(berthi_shape_reading *r, berthi_state_layer *state)
+{
+    const uint64_t most = BERTHI_SHAPE_HEADS;
+    const uint64_t dim = berthi_shape_member(r, "linear_value_head_dim", 1, 4096, 128);
+
+    state->kind = BERTHI_STATE_DELTA;
+    state->value_heads = berthi_shape_need(r, state_heads_keys, 4096, 0);
+    state->inner = state->value_heads * dim;
+    state->key_heads = berthi_shape_member(r, "linear_num_key_heads", 1, 4096, 16);
+    state->key_dim = berthi_shape_member(r, "linear_key_head_dim", 1, 4096, 128);
+    state->kernel = berthi_shape_member(r, "linear_conv_kernel_dim", 1, most, 4);
+}
+
+static void
+read_mamba2(berthi_shape_reading *r, berthi_state_layer *state)
+{
+    state->kind = BERTHI_STATE_MAMBA2;
+    state->value_heads = berthi_shape_member(r, "mamba_n_heads", 1, 4096, 128);
+    state->key_heads = berthi_shape_member(r, "mamba_n_groups", 1, 4096, 1);
+    state->key_dim = berthi_shape_member(r, "mamba_d_state", 1, 65536, 256);
+    state->kernel = berthi_shape_member(r, "mamba_d_conv", 1, 4096, 4);
+    state->inner = berthi_shape_member(r, "mamba_expand", 1, 64, 2) * r->shape->hidden;
+}
+
+/* Every layer has a state, and its sizes plain names. */
+static void
+read_all_state(berthi_shape_reading *r, uint64_t flags)
+{
+    berthi_state_layer *const state = &r->shape->state;
+
+    state->kernel = berthi_shape_member(r, "conv_kernel", 1, 4096, 4);
+    if (flags & BERTHI_FAMILY_MAMBA2) {
+        state->kind = BERTHI_STATE_MAMBA2;
+        state->inner = berthi_shape_member(r, "expand", 1, 64, 2) * r->shape->hidden;
+        state->value_heads = berthi_shape_member(r, "num_heads", 1, 4096, 128);
+        state->key_heads = berthi_shape_member(r, "n_groups", 1, 4096, 8);
+        state->key_dim = berthi_shape_member(r, "state_size", 1, 65536, 128);
+    } else {
+        state->kind = BERTHI_STATE_MAMBA;
+        state->inner = mamba_width(r, "expand", 2);
+        state->key_dim = berthi_shape_member(r, "state_size", 1, 65536, 16);
+        state->step_rank = step_rank(r);
+    }
+}
+
+void
+berthi_shape_read_state(berthi_shape_reading *r)
+{
+    const uint64_t family_flags = r->shape->family->flags;
+    berthi_state_layer *const state = &r->shape->state;
+
+    if (family_flags & BERTHI_FAMILY_ALL_STATE) {
+        read_all_state(r, family_flags);
+    } else if (berthi_json_find(r->model, state_heads_keys[0]) != NULL) {
+        read_delta(r, state);
+    } else if (berthi_json_find(r->model, "conv_L_cache") != NULL) {
+        state->kind = BERTHI_STATE_CONVOLUTION;
+        state->inner = r->shape->hidden;
+        state->kernel = berthi_shape_member(r, "conv_L_cache", 1, 4096, 3);
+    } else if (berthi_json_find(r->model, "mamba_d_state") != NULL) {
+        read_mamba2(r, state);
+    }
+}
+
+/* ------------------------------------------------------------- what is kept */
+
+void
+berthi_shape_make_state(const berthi_shape *shape, berthi_layer *layer)
+{
+    const berthi_state_layer *const state = &shape->state;
+    uint64_t channels = state->inner;
+
+    layer->attention = BERTHI_ATTENTION_STATE;
+    layer->heads = layer->kv_heads = layer->key_dim = layer->value_dim = 0;
+    if (state->kind == BERTHI_STATE_DELTA) {
+        layer->state_elements = state->inner * state->key_dim;
+        channels += 2 * state->key_heads * state->key_dim;
+    } else if (state->kind == BERTHI_STATE_MAMBA2) {
+        layer->state_elements = state->inner * state->key_dim;
+        channels += 2 * state->key_heads * state->key_dim;
+    } else if (state->kind == BERTHI_STATE_MAMBA) {
+        layer->state_elements = state->inner * state->key_dim;
+    }
+    layer->convolution_elements = channels * state->kernel;
+}
+
+/* --------------------------------------------------------------------- weights */
+
+static void
+add_delta(berthi_shape_making *m, const berthi_state_layer *state)
+{
+    const uint64_t hidden = m->shape->hidden;
+    const uint64_t keys = state->key_heads * state->key_dim;
+
+    if (berthi_shape_has(m, BERTHI_FAMILY_SPLIT_DELTA)) {
+        berthi_shape_add_linear(m, "in_proj_qkv", 2 * keys + state->inner, hidden);
+        berthi_shape_add_linear(m, "in_proj_z", state->inner, hidden);
+        berthi_shape_add_linear(m, "in_proj_b", state->value_heads, hidden);
+        berthi_shape_add_linear(m, "in_proj_a", state->value_heads, hidden);
+    } else {
+        berthi_shape_add_linear(m, "in_proj_qkvz", 2 * keys + 2 * state->inner, hidden);
+        berthi_shape_add_linear(m, "in_proj_ba", 2 * state->value_heads, hidden);
+    }
+    berthi_shape_add_vector(m, "conv1d", (2 * keys + state->inner) * state->kernel);
+    berthi_shape_add_vector(m, "dt_bias", state->value_heads);
+    berthi_shape_add_vector(m, "A_log", state->value_heads);
+    berthi_shape_add_vector(m, "norm", state->inner / state->value_heads);
+    berthi_shape_add_linear(m, "out_proj", hidden, state->inner);
+}
+
+static void
+add_mamba(berthi_shape_making *m, const berthi_state_layer *state)
+{
+    const uint64_t hidden = m->shape->hidden;
+    const uint64_t inner = state->inner;
+
+    berthi_shape_add_linear(m, "in_proj", 2 * inner, hidden);
+    berthi_shape_add_vector(m, "conv1d", inner * state->kernel + inner);
+    berthi_shape_add_linear(m, "x_proj", state->step_rank + 2 * state->key_dim, inner);
+    berthi_shape_add_linear(m, "dt_proj", inner, state->step_rank);
+    berthi_shape_add_vector(m, "dt_proj", inner);
+    berthi_shape_add_vector(m, "A_log", inner * state->key_dim);
+    berthi_shape_add_vector(m, "D", inner);
+    berthi_shape_add_linear(m, "out_proj", hidden, inner);
+}
+
+static void
+add_mamba2(berthi_shape_making *m, const berthi_state_layer *state)
+{
+    const uint64_t hidden = m->shape->hidden;
+    const uint64_t channels = state->inner + 2 * state->key_heads * state->key_dim;
+
+    berthi_shape_add_linear(m, "in_proj", state->inner + channels + state->value_heads,
+                            hidden);
+    berthi_shape_add_vector(m, "conv1d", channels * state->kernel + channels);
+    berthi_shape_add_vector(m, "norm", state->inner);
+    berthi_shape_add_vector(m, "A_log", 3 * state->value_heads); /* with D and dt_bias */
+    berthi_shape_add_linear(m, "out_proj", hidden, state->inner);
+}
+
+void
+berthi_shape_add_state(berthi_shape_making *m)
+{
+    const berthi_state_layer *const state = &m->shape->state;
+    const uint64_t hidden = m->shape->hidden;
+
+    m->has_bias = false;
+    switch (state->kind) {
+    case BERTHI_STATE_DELTA: add_delta(m, state); break;
+    case BERTHI_STATE_MAMBA: add_mamba(m, state); break;
+    case BERTHI_STATE_MAMBA2: add_mamba2(m, state); break;
+    default:
+        berthi_shape_add_linear(m, "in_proj", 3 * hidden, hidden);
+        berthi_shape_add_vector(m, "conv", hidden * state->kernel);
+        berthi_shape_add_linear(m, "out_proj", hidden, hidden);
+        break;
+    }
+}

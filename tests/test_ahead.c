@@ -18,6 +18,7 @@
 #include "tests/fault.h"
 #include "tests/fixture.h"
 #include "tests/opened.h"
+#include "tests/own_memory.h"
 #include "tests/t.h"
 
 #define SHARDS 24
@@ -331,21 +332,10 @@ static void *
 alloc_late(void *user, size_t bytes, size_t alignment, const char *purpose)
 {
     const pthread_t *const owner = user;
-    void *memory = NULL;
 
     if (strcmp(purpose, "header") == 0 && pthread_equal(*owner, pthread_self()))
         (void)nanosleep(&(struct timespec){ .tv_nsec = 3000000 }, NULL);
-    return posix_memalign(&memory, alignment, bytes) == 0 ? memory : NULL;
-}
-
-static void
-free_late(void *user, void *memory, size_t bytes, size_t alignment, const char *purpose)
-{
-    (void)user;
-    (void)bytes;
-    (void)alignment;
-    (void)purpose;
-    free(memory);
+    return own_alloc(NULL, bytes, alignment, purpose);
 }
 
 /*
@@ -357,7 +347,7 @@ test_memory_of_turns(void)
 {
     static const int tensors[] = { 1, 60, 1, 60 };
     pthread_t owner = pthread_self();
-    const berth_allocator late = { &owner, alloc_late, free_late };
+    const berth_allocator late = { &owner, alloc_late, own_free };
     const char *folder = fixture_folder();
     limited free_of;
     uint32_t refused = 0;

@@ -19,6 +19,7 @@
 #include "kernels/sys.h"
 #include "tests/fixture.h"
 #include "tests/loaded.h"
+#include "tests/own_memory.h"
 #include "tests/t.h"
 
 #define MIB   (UINT64_C(1) << 20)
@@ -286,26 +287,6 @@ test_refused(void)
               "staging of sim:0 lies wherever there is memory, not on its node 1: "
               "Operation not permitted");
     berth_context_destroy(r.context);
-}
-
-static void *
-own_alloc(void *user, size_t bytes, size_t alignment, const char *purpose)
-{
-    void *memory = NULL;
-
-    (void)user;
-    (void)purpose;
-    return posix_memalign(&memory, alignment, bytes) == 0 ? memory : NULL;
-}
-
-static void
-own_free(void *user, void *memory, size_t bytes, size_t alignment, const char *purpose)
-{
-    (void)user;
-    (void)bytes;
-    (void)alignment;
-    (void)purpose;
-    free(memory);
 }
 
 static void

@@ -4,8 +4,6 @@
  * host memory, on a simulated device, in memory of the caller, in slots; loaded, slept,
  * moved.
  */
-#define _POSIX_C_SOURCE 200809L /* posix_memalign */
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +12,7 @@
 #include "tests/fixture.h"
 #include "tests/leased.h"
 #include "tests/loaded.h"
+#include "tests/own_memory.h"
 #include "tests/t.h"
 
 #define POISON 0xA5
@@ -25,25 +24,11 @@
 static void *
 poisoned_alloc(void *user, size_t bytes, size_t alignment, const char *purpose)
 {
-    void *memory = NULL;
+    void *const memory = own_alloc(user, bytes, alignment, purpose);
 
-    (void)user;
-    (void)purpose;
-    if (posix_memalign(&memory, alignment, bytes) != 0)
-        return NULL;
-    memset(memory, POISON, bytes);
+    if (memory != NULL)
+        memset(memory, POISON, bytes);
     return memory;
-}
-
-static void
-poisoned_free(void *user, void *memory, size_t bytes, size_t alignment,
-              const char *purpose)
-{
-    (void)user;
-    (void)bytes;
-    (void)alignment;
-    (void)purpose;
-    free(memory);
 }
 
 /* The caller's slabs, of host memory; those of devices are poisoned by these. */
@@ -177,7 +162,7 @@ options_of(uint32_t number, const char *memory)
 static void
 begin(loaded *l, const char *source, const berth_plan_options *options, const char *words)
 {
-    static const berth_allocator poisoned = {NULL, poisoned_alloc, poisoned_free};
+    static const berth_allocator poisoned = {NULL, poisoned_alloc, own_free};
     berth_context_options context;
 
     memset(l, 0, sizeof *l);

@@ -11,6 +11,7 @@
 
 #include "kernels/fault.h"
 #include "kernels/sys.h"
+#include "tests/own_memory.h"
 #include "tests/t.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -187,30 +188,10 @@ test_slow_ones_become_small(void)
     end(&r);
 }
 
-static void *
-give(void *user, size_t bytes, size_t alignment, const char *purpose)
-{
-    void *memory = NULL;
-
-    (void)user;
-    (void)purpose;
-    return posix_memalign(&memory, alignment, bytes) == 0 ? memory : NULL;
-}
-
-static void
-take(void *user, void *memory, size_t bytes, size_t alignment, const char *purpose)
-{
-    (void)user;
-    (void)bytes;
-    (void)alignment;
-    (void)purpose;
-    free(memory);
-}
-
 static void
 test_memory_of_the_caller(void)
 {
-    const berth_allocator allocator = { NULL, give, take };
+    const berth_allocator allocator = { NULL, own_alloc, own_free };
     rig r;
 
     T_REQUIRE(has_begun(&r, &allocator));

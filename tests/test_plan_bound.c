@@ -6,6 +6,7 @@
 
 #include "placement/plan.h"
 #include "tests/given.h"
+#include "tests/own_memory.h"
 #include "tests/t.h"
 #include "tests/weights.h"
 
@@ -541,19 +542,8 @@ test_smallest_change_does(void)
 static void *
 count_alloc(void *user, size_t bytes, size_t alignment, const char *purpose)
 {
-    (void)purpose;
     ++*(uint32_t *)user;
-    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-}
-
-static void
-count_free(void *user, void *memory, size_t bytes, size_t alignment, const char *purpose)
-{
-    (void)user;
-    (void)bytes;
-    (void)alignment;
-    (void)purpose;
-    free(memory);
+    return own_alloc(NULL, bytes, alignment, purpose);
 }
 
 /* Each search allocates: few searches say what 64 devices lack, no two of them alike. */
@@ -567,7 +557,7 @@ test_refusal_of_many_devices(void)
     for (uint32_t turn = 0; turn < 2; turn++) {
         berth_context_options options;
         berth_allocator allocator = { .user = &calls[turn], .alloc = count_alloc,
-                                      .free = count_free };
+                                      .free = own_free };
         berth_context *context = NULL;
         berth_plan *plan;
         berth_error error;

@@ -32,6 +32,15 @@ berthi_text_is(berthi_text text, const char *string)
     return berthi_text_is_same(text, berthi_text_of(string));
 }
 
+static inline bool
+berthi_text_ends(berthi_text text, const char *end)
+{
+    const uint64_t length = strlen(end);
+
+    return length <= text.length
+           && memcmp(text.bytes + text.length - length, end, (size_t)length) == 0;
+}
+
 /* Without spaces around it. */
 static inline berthi_text
 berthi_text_trim(berthi_text text)

@@ -2,6 +2,7 @@
 /* checkpoint_quant.c - the table as classify.h sees it, and its verdicts. */
 #include <string.h>
 
+#include "kernels/text.h"
 #include "loader/checkpoint.h"
 #include "loader/weights.h"
 
@@ -146,7 +147,7 @@ berthi_checkpoint_classify(berth_checkpoint *checkpoint, berthi_findings *findin
     return status;
 }
 
-/* --------------------------------------------------------------------- whole values */
+/* --------------------------------------------------------------------- their numbers */
 
 static bool
 is_whole_number(int32_t dtype)
@@ -170,13 +171,9 @@ is_usual_buffer(const char *name, const berthi_entry *entry)
 {
     static const char *const leaves[] = { "position_ids", "token_type_ids" };
 
-    for (size_t i = 0; i < sizeof leaves / sizeof *leaves; i++) {
-        const size_t length = strlen(leaves[i]);
-
-        if (entry->name_length >= length
-            && memcmp(name + entry->name_length - length, leaves[i], length) == 0)
+    for (size_t i = 0; i < sizeof leaves / sizeof *leaves; i++)
+        if (berthi_text_ends((berthi_text){ name, entry->name_length }, leaves[i]))
             return true;
-    }
     return entry->rank == 0;
 }
 

@@ -183,12 +183,12 @@ check_model(const berthi_convert *convert, berth_error *error)
 {
     const berth_checkpoint *const checkpoint = convert->checkpoint;
 
-    if (!checkpoint->is_adapter || checkpoint->is_in_pieces)
-        return berthi_checkpoint_check_values(checkpoint, error);
-    return berthi_fail(error, BERTH_REASON_UNSUPPORTED,
-                       &(berthi_about){ .file = checkpoint->path },
-                       "is an adapter, not a model by itself: merge it into its model "
-                       "first");
+    if (checkpoint->is_adapter && !checkpoint->is_in_pieces)
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED,
+                           &(berthi_about){ .file = checkpoint->path },
+                           "is an adapter, not a model by itself: merge it into its model "
+                           "first");
+    return berthi_checkpoint_check_values(checkpoint, error);
 }
 
 /* Host memory is the processor's: nothing has to be copied there. */

@@ -59,8 +59,7 @@ has_suffix(berthi_text name, const char *suffix)
 {
     const uint64_t length = strlen(suffix);
 
-    return name.length >= length
-           && memcmp(name.bytes + name.length - length, suffix, (size_t)length) == 0
+    return berthi_text_ends(name, suffix)
            && (name.length == length || name.bytes[name.length - length - 1] == '.');
 }
 

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "kernels/text.h"
+
 typedef struct drafting {
     berthi_arena *arena;
     const berthi_architecture *architecture;
@@ -231,14 +233,6 @@ berthi_skip_list_fini(berthi_skip_list *list)
 
 /* ------------------------------------------------------------------- matching */
 
-static bool
-has_suffix(const char *name, uint64_t length, const char *suffix)
-{
-    const uint64_t own = strlen(suffix);
-
-    return own <= length && memcmp(name + length - own, suffix, (size_t)own) == 0;
-}
-
 /* 4.x: the last component, the whole name, or a part that a dot follows. */
 bool
 berthi_skip_is_match_4x(const char *name, uint64_t length, const char *entry, uint64_t own)
@@ -262,7 +256,7 @@ is_match_5x(const berthi_skip_list *list, uint32_t entry, const char *name, uint
     const berthi_pattern_mode mode =
         list->era == BERTHI_ERA_HF5 ? BERTHI_PATTERN_WHOLE : BERTHI_PATTERN_BEGIN;
 
-    return has_suffix(name, length, list->skips[entry].text)
+    return berthi_text_ends((berthi_text){ name, length }, list->skips[entry].text)
            || berthi_pattern_is_match(list->patterns[entry], name, length, mode);
 }
 
@@ -284,7 +278,7 @@ berthi_skip_list_is_match(const berthi_skip_list *list, uint32_t entry, const ch
 static uint64_t
 length_to_match(const berthi_skip_list *list, const char *name, uint64_t length)
 {
-    return !list->is_search && has_suffix(name, length, ".weight")
+    return !list->is_search && berthi_text_ends((berthi_text){ name, length }, ".weight")
                ? length - strlen(".weight")
                : length;
 }

@@ -54,9 +54,10 @@ static const berthi_family_names mpnet = { "q", "k", "v", "o", NULL, "dense", "d
 #define BIASES (F(QKV_BIAS) | F(MLP_BIAS) | F(NORM_BIAS))
 #define GPT2_FLAGS \
     (F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TIES) | F(CLASSIC) | F(FUSED_QKV))
-#define BERT_FLAGS \
-    (F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TIES) | F(CLASSIC) | F(BOTH_WAYS) | F(WORD_NORM) \
-     | F(NO_LAST_NORM))
+/* BERT has its norms behind the halves of a layer, so one behind the words; others before. */
+#define NORM_FIRST_FLAGS \
+    (F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TIES) | F(CLASSIC) | F(BOTH_WAYS))
+#define BERT_FLAGS (NORM_FIRST_FLAGS | F(WORD_NORM) | F(NO_LAST_NORM))
 #define BART_FLAGS (F(PLAIN_MLP) | BIASES | F(TIES) | F(CLASSIC) | F(ENCODER))
 #define GPTJ_FLAGS (F(PLAIN_MLP) | F(MLP_BIAS) | F(NORM_BIAS) | F(HEAD_BIAS) | F(CLASSIC))
 #define QWEN3_5_FLAGS (F(HEAD_NORMS) | F(SHARED_GATE) | F(QUERY_GATE) | F(SPLIT_DELTA))
@@ -97,8 +98,7 @@ static const berthi_family families[] = {
     { .model_type = "electra", .names = &bert, .flags = BERT_FLAGS | F(NARROW), .norms = 2 },
     { .model_type = "ernie", .names = &bert, .flags = BERT_FLAGS, .norms = 2 },
     { .model_type = "esm", .names = &bert, .norms = 2,
-      .flags = (BERT_FLAGS & ~(F(WORD_NORM) | F(NO_LAST_NORM))) | F(PADDED) | F(NO_TYPES)
-               | F(CONTACTS) },
+      .flags = NORM_FIRST_FLAGS | F(PADDED) | F(NO_TYPES) | F(CONTACTS) },
     { .model_type = "eurobert", .names = &llama, .norms = 2,
       .flags = F(BOTH_WAYS) | F(NO_TYPES) | F(PLAIN_HEAD) },
     { .model_type = "exaone4", .names = &llama, .flags = F(HEAD_NORMS), .norms = 2,
@@ -162,7 +162,7 @@ static const berthi_family families[] = {
     { .model_type = "mbart", .names = &opt, .norms = 2,
       .flags = BART_FLAGS | F(POSITIONS) | F(TWO_ROWS) | F(WORD_NORM) },
     { .model_type = "megatron-bert", .names = &bert, .norms = 2,
-      .flags = BERT_FLAGS & ~(F(WORD_NORM) | F(NO_LAST_NORM)) },
+      .flags = NORM_FIRST_FLAGS },
     { .model_type = "minimax_m2", .names = &llama, .flags = F(WIDE_NORMS) | F(CORRECTION),
       .norms = 2 },
     { .model_type = "mistral", .names = &llama, .norms = 2, .window = BERTHI_WINDOW_ALL,
@@ -236,7 +236,7 @@ static const berthi_family families[] = {
     { .model_type = "xlm-roberta", .names = &bert, .flags = BERT_FLAGS | F(PADDED),
       .norms = 2 },
     { .model_type = "xlm-roberta-xl", .names = &bert, .norms = 2,
-      .flags = (BERT_FLAGS & ~(F(WORD_NORM) | F(NO_LAST_NORM))) | F(PADDED) },
+      .flags = NORM_FIRST_FLAGS | F(PADDED) },
 };
 
 const berthi_family *

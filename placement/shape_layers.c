@@ -240,9 +240,9 @@ static void
 make_listed(berthi_shape_reading *r, const layer_rules *rules, const char *word,
             berthi_layer *layer)
 {
-    if (layer->attention == BERTHI_ATTENTION_NONE && is_one_of(word, window_words)) {
-        return; /* nothing is kept, however far it looks */
-    } else if (is_one_of(word, window_words)) {
+    if (is_one_of(word, window_words)) {
+        if (layer->attention == BERTHI_ATTENTION_NONE)
+            return; /* nothing is kept, however far it looks */
         layer->window = rules->window;
         if (layer->window == 0)
             berthi_shape_refuse(r, "sliding_window",

@@ -11,9 +11,9 @@ static const char *const state_heads_keys[] = { "linear_num_value_heads", NULL }
 /* -------------------------------------------------------------------- reading */
 
 static uint64_t
-mamba_width(berthi_shape_reading *r, const char *expand_key, uint64_t fallback)
+mamba_width(berthi_shape_reading *r)
 {
-    const uint64_t expand = berthi_shape_member(r, expand_key, 1, 64, fallback);
+    const uint64_t expand = berthi_shape_member(r, "expand", 1, 64, 2);
 
     return berthi_shape_member(r, "intermediate_size", 1, BERTHI_SHAPE_WIDTH,
                                expand * r->shape->hidden);
@@ -24,12 +24,12 @@ static uint64_t
 step_rank(berthi_shape_reading *r)
 {
     const berthi_json_value *const value = berthi_json_find(r->model, "time_step_rank");
+    const uint64_t usual = (r->shape->hidden + 15) / 16;
     const char *text;
 
-    if (berthi_json_can_read_string(value, &text))
-        return (r->shape->hidden + 15) / 16;
-    return berthi_shape_member(r, "time_step_rank", 1, BERTHI_SHAPE_WIDTH,
-                               (r->shape->hidden + 15) / 16);
+    return berthi_json_can_read_string(value, &text)
+               ? usual
+               : berthi_shape_member(r, "time_step_rank", 1, BERTHI_SHAPE_WIDTH, usual);
 }
 
 static void
@@ -72,7 +72,7 @@ read_all_state(berthi_shape_reading *r, uint64_t flags)
         state->key_dim = berthi_shape_member(r, "state_size", 1, 65536, 128);
     } else {
         state->kind = BERTHI_STATE_MAMBA;
-        state->inner = mamba_width(r, "expand", 2);
+        state->inner = mamba_width(r);
         state->key_dim = berthi_shape_member(r, "state_size", 1, 65536, 16);
         state->step_rank = step_rank(r);
     }
@@ -103,19 +103,12 @@ void
 berthi_shape_make_state(const berthi_shape *shape, berthi_layer *layer)
 {
     const berthi_state_layer *const state = &shape->state;
-    uint64_t channels = state->inner;
+    /* What a kind does not have is 0. */
+    const uint64_t channels = state->inner + 2 * state->key_heads * state->key_dim;
 
     layer->attention = BERTHI_ATTENTION_STATE;
     layer->heads = layer->kv_heads = layer->key_dim = layer->value_dim = 0;
-    if (state->kind == BERTHI_STATE_DELTA) {
-        layer->state_elements = state->inner * state->key_dim;
-        channels += 2 * state->key_heads * state->key_dim;
-    } else if (state->kind == BERTHI_STATE_MAMBA2) {
-        layer->state_elements = state->inner * state->key_dim;
-        channels += 2 * state->key_heads * state->key_dim;
-    } else if (state->kind == BERTHI_STATE_MAMBA) {
-        layer->state_elements = state->inner * state->key_dim;
-    }
+    layer->state_elements = state->inner * state->key_dim;
     layer->convolution_elements = channels * state->kernel;
 }
 

@@ -213,9 +213,8 @@ read_trained(reading *r, const char *object)
  * is not what was trained.
  */
 static double
-read_factor(reading *r, const char *object, const llama_config *c)
+read_factor(reading *r, const char *object, const llama_config *c, double trained)
 {
-    const double trained = read_trained(r, object);
     const bool is_known = c->rope.scaling == LLAMA_SCALING_YARN && trained > 0;
 
     return read_member(r, object, "factor", is_known ? c->positions / trained : 0);
@@ -248,6 +247,7 @@ read_rope(reading *r, llama_config *c)
     const char *const object = find_rope(r);
     const char *const type = read_rope_type(r, object);
     llama_rope *const rope = &c->rope;
+    double trained;
     int32_t i = 0;
 
     while (i <= LLAMA_SCALING_YARN && strcmp(types[i], type) != 0)
@@ -260,10 +260,9 @@ read_rope(reading *r, llama_config *c)
     rope->scaling = (llama_scaling)i;
     rope->theta = read_member(r, object, "rope_theta",
                               read_real(r, "rope_theta", r->family->theta));
-    rope->positions = read_trained(r, object);
-    if (rope->positions == 0)
-        rope->positions = c->positions;
-    rope->factor = read_factor(r, object, c);
+    trained = read_trained(r, object);
+    rope->positions = trained != 0 ? trained : c->positions;
+    rope->factor = read_factor(r, object, c, trained);
     rope->attention = 1;
     if (rope->scaling == LLAMA_SCALING_LLAMA3) {
         rope->low_factor = read_member(r, object, "low_freq_factor", 1);

@@ -350,7 +350,7 @@ refuse_leased(const berthi_leases *leases, const berthi_lease_slot *slot,
 }
 
 berth_status
-berthi_leases_settle(berthi_leases *leases, berth_error *error)
+berthi_leases_settle(berthi_leases *leases, const berth_job *job, berth_error *error)
 {
     berth_status status = berthi_lease_check_held(leases, error);
 
@@ -366,7 +366,7 @@ berthi_leases_settle(berthi_leases *leases, berth_error *error)
         while (leased == NULL && line->feeding != NULL)
             berthi_lease_empty(line, line->feeding);
         status = leased != NULL ? refuse_leased(leases, leased, error)
-                                : berthi_lease_line_settle(leases, line, error);
+                                : berthi_lease_line_settle(leases, line, job, error);
         pthread_mutex_unlock(&line->lock);
     }
     return status;

@@ -100,8 +100,9 @@ void berthi_leases_summary(berthi_leases *leases, berth_lease_summary *out);
 void berthi_leases_add(berth_lease_summary *sum, const berth_lease_summary *more);
 /*
  * Waits until nothing uses slots any more. EINVAL: a layer is leased. Nobody acquires or
- * releases meanwhile.
+ * releases meanwhile. `job`: as berthi_await_event() of stranded.h.
  */
-berth_status berthi_leases_settle(berthi_leases *leases, berth_error *error);
+berth_status berthi_leases_settle(berthi_leases *leases, const berth_job *job,
+                                  berth_error *error);
 
 #endif

@@ -207,7 +207,7 @@ berthi_lease_copy(berthi_lease_line *line, void *to, const void *from, uint64_t 
 
 berth_status
 berthi_lease_line_settle(berthi_leases *leases, berthi_lease_line *line,
-                         berth_error *error)
+                         const berth_job *job, berth_error *error)
 {
     const berthi_device_table *const table = line->device->table;
     berth_status status = BERTH_OK;
@@ -217,8 +217,8 @@ berthi_lease_line_settle(berthi_leases *leases, berthi_lease_line *line,
     if (status == BERTH_OK)
         status = table->record(line->device, line->spare, line->stream, error);
     if (status == BERTH_OK)
-        status = table->await(line->device, line->spare, berthi_lease_deadline(leases),
-                              error);
+        status = berthi_await_event(job, line->device, line->spare,
+                                    berthi_lease_deadline(leases), error);
     return status != BERTH_PENDING
                ? status
                : berthi_fail(error, BERTH_REASON_TIMEOUT, NULL,

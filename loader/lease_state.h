@@ -240,7 +240,7 @@ void berthi_lease_line_fini(berthi_leases *leases, berthi_lease_line *line);
 
 /* Waits until its slots are no longer used by streams that have released them. */
 berth_status berthi_lease_line_settle(berthi_leases *leases, berthi_lease_line *line,
-                                      berth_error *error);
+                                      const berth_job *job, berth_error *error);
 /* The slot of a unit; NULL: it has none. */
 berthi_lease_slot *berthi_lease_find_slot(berthi_lease_line *line, uint32_t unit);
 /*

@@ -253,10 +253,12 @@ void berthi_model_leave(berth_model *model);
 berth_status berthi_model_begin_move(berth_model *model, bool is_asleep,
                                      berth_error *error);
 /*
- * Until calls that began before are over and what they asked for has ended; from then on
- * none begins. EINVAL where layers are leased, which can still be released.
+ * Until calls that began before are over and what they asked for has ended, or `job` is
+ * cancelled; from then on none begins. EINVAL where layers are leased, which can still be
+ * released.
  */
-berth_status berthi_model_take(berth_model *model, berth_error *error);
+berth_status berthi_model_take(berth_model *model, const berth_job *job,
+                               berth_error *error);
 void berthi_model_end_move(berth_model *model, bool is_asleep);
 
 /* The next berth of the same stored tensor; BERTHI_NO_BERTH: there is none. */

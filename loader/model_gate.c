@@ -6,6 +6,7 @@
 #include <inttypes.h>
 
 #include "kernels/sys.h"
+#include "loader/job.h"
 #include "loader/lease.h"
 #include "loader/model.h"
 
@@ -75,7 +76,7 @@ berthi_model_begin_move(berth_model *model, bool is_asleep, berth_error *error)
 }
 
 static berth_status
-await_calls(berth_model *model, berth_error *error)
+await_calls(berth_model *model, const berth_job *job, berth_error *error)
 {
     const uint64_t start_ns = berthi_sys_now_ns();
 
@@ -83,6 +84,8 @@ await_calls(berth_model *model, berth_error *error)
         if (berthi_sys_now_ns() - start_ns > model->wait_ns)
             return berthi_fail(error, BERTH_REASON_TIMEOUT, NULL,
                                "calls that use the model's layers do not end");
+        if (berthi_job_is_cancelled(job))
+            return berthi_job_fail_cancelled(error);
         berthi_sys_sleep(NAP_NS);
     }
     return BERTH_OK;
@@ -104,18 +107,18 @@ check_held(const berth_model *model, berth_error *error)
  * that are under way then are of nothing, but look at the slots.
  */
 berth_status
-berthi_model_take(berth_model *model, berth_error *error)
+berthi_model_take(berth_model *model, const berth_job *job, berth_error *error)
 {
-    berth_status status = await_calls(model, error);
+    berth_status status = await_calls(model, job, error);
 
     if (status == BERTH_OK)
         status = check_held(model, error);
     if (status == BERTH_OK && model->leases != NULL)
-        status = berthi_leases_settle(model->leases, error);
+        status = berthi_leases_settle(model->leases, job, error);
     if (status != BERTH_OK)
         return status;
     atomic_fetch_or(&model->gate, BERTHI_MODEL_TAKEN);
-    return await_calls(model, error);
+    return await_calls(model, job, error);
 }
 
 void

@@ -32,7 +32,7 @@ struct move {
 static berth_status
 take(move *m, berth_model *model, berthi_carrier *carrier, berth_error *error)
 {
-    const berth_status status = berthi_model_take(model, error);
+    const berth_status status = berthi_model_take(model, m->job, error);
 
     return status == BERTH_OK ? berthi_carrier_init(carrier, model, m->job, error)
                               : status;

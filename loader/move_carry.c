@@ -193,9 +193,16 @@ deadline_of(const berth_model *model, berth_status status)
     return berthi_add_capped(berthi_sys_now_ns(), wait_ns);
 }
 
-/* Until `done` pieces of the lane are done. */
+/* Whose cancel ends a wait: nobody's while things are brought back. */
+static const berth_job *
+canceller_of(const berthi_carrier *carrier)
+{
+    return carrier->is_undoing ? NULL : carrier->job;
+}
+
+/* Until `done` pieces of the lane are done. `job`: as berthi_await_event(). */
 static berth_status
-await_lane(berthi_carrier *carrier, berthi_lane *lane, uint64_t done,
+await_lane(berthi_carrier *carrier, berthi_lane *lane, uint64_t done, const berth_job *job,
            uint64_t deadline_ns, berth_error *error)
 {
     const berth_model *const model = carrier->model;
@@ -203,8 +210,9 @@ await_lane(berthi_carrier *carrier, berthi_lane *lane, uint64_t done,
 
     if (lane->done >= done)
         return BERTH_OK;
-    status = lane->device->table->await(
-        lane->device, lane->events[(done - 1) % BERTHI_CARRY_DEPTH], deadline_ns, error);
+    status = berthi_await_event(job, lane->device,
+                                lane->events[(done - 1) % BERTHI_CARRY_DEPTH], deadline_ns,
+                                error);
     lane->done = done;
     lane->is_unsettled |= status != BERTH_OK;
     return status == BERTH_PENDING
@@ -246,7 +254,8 @@ berthi_carrier_settle(berthi_carrier *carrier, berth_status status, berth_error 
 
         if (is_first)
             deadline_ns = deadline_of(carrier->model, BERTH_OK);
-        result = await_lane(carrier, lane, lane->asked, deadline_ns,
+        result = await_lane(carrier, lane, lane->asked,
+                            is_first ? canceller_of(carrier) : NULL, deadline_ns,
                             is_first ? error : &later);
         if (is_first && result != BERTH_OK) {
             status = result;
@@ -269,7 +278,7 @@ await_room(berthi_carrier *carrier, berthi_lane *lane, berth_error *error)
 
     if (lane->asked < lane->depth || lane->done >= lane->asked + 1 - lane->depth)
         return BERTH_OK;
-    status = await_lane(carrier, lane, lane->asked + 1 - lane->depth,
+    status = await_lane(carrier, lane, lane->asked + 1 - lane->depth, canceller_of(carrier),
                         deadline_of(carrier->model, BERTH_OK), error);
     pieces = BERTHI_CARRY_NS / (berthi_sys_now_ns() - begin_ns + 1);
     if (pieces > lane->depth)

@@ -3,6 +3,7 @@
 #include "loader/stranded.h"
 
 #include "kernels/spare.h"
+#include "kernels/sys.h"
 #include "loader/stage.h"
 
 struct berthi_stranded {
@@ -20,6 +21,7 @@ struct berthi_stranded {
 
 #define DEFAULT_WAIT_MS UINT64_C(60000)
 #define MS_NS           UINT64_C(1000000)
+#define CANCEL_NS       UINT64_C(50000000) /* at most so late is a cancel seen */
 
 uint64_t
 berthi_wait_ns(uint64_t wait_ms)
@@ -96,6 +98,27 @@ berthi_stranded_leave(berthi_stranded *stranded, berthi_reader *reader,
 }
 
 /* ------------------------------------------------------------------------- copies */
+
+berth_status
+berthi_await_event(const berth_job *job, berthi_device *device, berthi_event *event,
+                   uint64_t deadline_ns, berth_error *error)
+{
+    berth_status status = BERTH_PENDING;
+
+    if (job == NULL)
+        return device->table->await(device, event, deadline_ns, error);
+    while (status == BERTH_PENDING) {
+        const uint64_t look_ns = berthi_sys_now_ns() + CANCEL_NS;
+
+        status = device->table->await(device, event, berthi_min_u64(deadline_ns, look_ns),
+                                      error);
+        if (status == BERTH_PENDING && berthi_job_is_cancelled(job))
+            return berthi_job_fail_cancelled(error);
+        if (look_ns >= deadline_ns)
+            break;
+    }
+    return status;
+}
 
 static berth_status
 record(berthi_stream_end *end, berth_error *error)

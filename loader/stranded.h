@@ -18,6 +18,7 @@
 
 #include "kernels/device.h"
 #include "loader/conveyor.h"
+#include "loader/job.h"
 #include "loader/model.h"
 #include "loader/reader.h"
 
@@ -40,6 +41,14 @@ void berthi_stranded_add(berthi_stranded *stranded, uint8_t *buffer);
 /* Leaves everything to the context: `reads` is the memory that berthi_reads lie in. */
 void berthi_stranded_leave(berthi_stranded *stranded, berthi_reader *reader,
                            uint32_t in_flight, void *reads, uint64_t reads_bytes);
+
+/*
+ * Waits as await() of the device; CANCELLED soon after a cancel of `job`. NULL: nobody
+ * cancels.
+ */
+berth_status berthi_await_event(const berth_job *job, berthi_device *device,
+                                berthi_event *event, uint64_t deadline_ns,
+                                berth_error *error);
 
 /* The end of what a stream was asked for. Owns nothing. */
 typedef struct berthi_stream_end {

@@ -377,7 +377,7 @@ test_settled(void)
     hang(0);
     T_REQUIRE(leased_start(&l, &error) == BERTH_OK);
     CHECK(l.leases->lines[0].feeding != NULL);
-    CHECK_EQ(berthi_leases_settle(l.leases, &error), BERTH_OK);
+    CHECK_EQ(berthi_leases_settle(l.leases, NULL, &error), BERTH_OK);
     CHECK(l.leases->lines[0].feeding == NULL);
     recover(l.planned.context);
     check_goes_on(&l);

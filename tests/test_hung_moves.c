@@ -411,28 +411,89 @@ test_swap(void)
 
 /* -------------------------------------------------------------------------- otherwise */
 
-/* Whoever cancels waits a few seconds at most, for what hangs is not known to hang yet. */
+/* However patient the model is: the job ends a few seconds after the cancel at most. */
 static void
-test_cancel(void)
+check_cancelled(moved *m, berth_job *job)
+{
+    const uint64_t begin_ns = berthi_sys_now_ns();
+
+    berth_job_cancel(job);
+    CHECK_EQ(berth_job_finish(job, &m->error), BERTH_ECANCELLED);
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, BERTHI_HUNG_NS + HUNG_SLACK_NS);
+}
+
+/* `place`: of the copy that hangs; what hangs is not known to hang yet. */
+static void
+check_cancel(const journey *j, const char *folder, uint64_t place)
 {
     const uint64_t end_ns = berthi_sys_now_ns() + 2 * HUNG_SLACK_NS;
-    uint64_t begin_ns;
+    berth_status status;
+    berth_plan *plan;
     berth_job *job;
     moved m;
 
-    CHECK(begin(&m, loaded_large(2, 2), &journeys[0]) == NULL);
-    m.l.model->wait_ns = WAIT_MS * HUNG_MS_NS * 20;
-    hung_copy(m.l.devices, 0);
-    T_REQUIRE(berth_model_sleep_start(m.l.model, &m.options, &job, &m.error) == BERTH_OK);
+    plan = begin(&m, folder, j);
+    m.l.model->wait_ns = PATIENCE_NS;
+    hung_copy(m.l.devices, place);
+    status = plan != NULL
+                 ? berth_model_move_start(m.l.model, plan, &m.options, &job, &m.error)
+             : j->wakes ? berth_model_wake_start(m.l.model, &m.options, &job, &m.error)
+                        : berth_model_sleep_start(m.l.model, &m.options, &job, &m.error);
+    T_REQUIRE(status == BERTH_OK);
     while (!hung_has(m.l.devices) && berthi_sys_now_ns() < end_ns)
         berthi_sys_sleep(HUNG_MS_NS);
-    begin_ns = berthi_sys_now_ns();
-    berth_job_cancel(job);
-    CHECK_NE(berth_job_finish(job, &m.error), BERTH_OK);
-    CHECK_LT(berthi_sys_now_ns() - begin_ns, BERTHI_HUNG_NS + HUNG_SLACK_NS);
-    CHECK_EQ(berth_model_get_state(m.l.model), BERTH_MODEL_AWAKE);
-    m.l.model->wait_ns = PATIENCE_NS;
+    CHECK(hung_has(m.l.devices));
+    check_cancelled(&m, job);
+    CHECK_EQ(berth_model_get_state(m.l.model), j->state);
     release(&m);
+    if (j->wakes)
+        (void)moved_is_ok(&m, moved_wake(&m));
+    moved_check(&m);
+    end(&m);
+}
+
+/* In the first pieces, in the last ones, in those of a file. */
+static void
+test_cancel(void)
+{
+    const char *const large = loaded_large(2, 2);
+
+    check_cancel(&journeys[0], large, 0);
+    check_cancel(&journeys[0], large, 2);
+    check_cancel(&journeys[3], large, 0);
+    check_cancel(&journeys[5], large, 0);
+    check_cancel(&journeys[6], large, 0);
+}
+
+/* Before the model is the job's: a call that does not end, a layer whose copy hangs. */
+static void
+test_cancel_before(void)
+{
+    berth_error error;
+    berth_job *job;
+    uint32_t layer = 0;
+    moved m;
+
+    CHECK(begin(&m, leased_llama(6, 2), &journeys[1]) == NULL);
+    CHECK_EQ(berthi_model_enter(m.l.model, &error), BERTH_OK);
+    T_REQUIRE(berth_model_sleep_start(m.l.model, &m.options, &job, &m.error) == BERTH_OK);
+    check_cancelled(&m, job);
+    CHECK_EQ(berth_model_get_state(m.l.model), BERTH_MODEL_AWAKE);
+    berthi_model_leave(m.l.model);
+
+    hung_copy(m.l.devices, 0);
+    for (; !hung_has(m.l.devices) && layer < m.l.model->layer_count; layer++) {
+        CHECK_EQ(berth_layer_acquire(m.l.model, layer, NULL, &error), BERTH_OK);
+        CHECK_EQ(berth_layer_release(m.l.model, layer, NULL, &error), BERTH_OK);
+    }
+    CHECK(hung_has(m.l.devices));
+    T_REQUIRE(berth_model_sleep_start(m.l.model, &m.options, &job, &m.error) == BERTH_OK);
+    (void)berth_job_wait(job, 20);
+    check_cancelled(&m, job);
+    CHECK_EQ(berth_model_get_state(m.l.model), BERTH_MODEL_AWAKE);
+    release(&m);
+    CHECK(moved_is_ok(&m, moved_sleep(&m)));
+    CHECK(moved_is_ok(&m, moved_wake(&m)));
     moved_check(&m);
     end(&m);
 }
@@ -574,6 +635,7 @@ main(int argc, char **argv)
     T_RUN(test_journeys);
     T_RUN(test_swap);
     T_RUN(test_cancel);
+    T_RUN(test_cancel_before);
     T_RUN(test_own_devices);
     T_RUN(test_other_models);
     T_RUN(test_leases_that_do_not_begin);

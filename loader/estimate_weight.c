@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/text.h"
+
 /* ----------------------------------------------------------------------- places */
 
 static bool
@@ -86,7 +88,7 @@ module_of(berthi_weight_source *source, const berthi_model_tensor *tensor)
     uint64_t end = tensor->name_length;
     uint64_t begin;
 
-    if (end > cut && memcmp(tensor->name + end - cut, suffix, cut) == 0)
+    if (end > cut && berthi_text_ends((berthi_text){ tensor->name, end }, suffix))
         end -= cut;
     for (begin = end; begin > 0 && tensor->name[begin - 1] != '.'; begin--)
         continue;

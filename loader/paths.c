@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/text.h"
 #include "kernels/utf8.h"
 
 #define MAX_PATH 1024u
@@ -45,11 +46,7 @@ berthi_path_join(berthi_arena *arena, const char *folder, const char *name)
 bool
 berthi_path_has_suffix(const char *path, const char *suffix)
 {
-    const size_t length = strlen(path);
-    const size_t suffix_length = strlen(suffix);
-
-    return length >= suffix_length
-           && memcmp(path + length - suffix_length, suffix, suffix_length) == 0;
+    return berthi_text_ends(berthi_text_of(path), suffix);
 }
 
 bool

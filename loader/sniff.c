@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/digits.h"
+#include "loader/paths.h"
 
 /* ------------------------------------------------------------- fixed magics */
 
@@ -276,9 +277,7 @@ fail_short(uint64_t header_end, uint64_t file_bytes, const char *file, berth_err
 static bool
 is_called_json(const char *file)
 {
-    const size_t length = strlen(file);
-
-    return length > 5 && strcmp(file + length - 5, ".json") == 0;
+    return strlen(file) > 5 && berthi_path_has_suffix(file, ".json");
 }
 
 berth_status

@@ -227,7 +227,7 @@ berthi_temporary_is_name(const char *name, const char *final_name)
         return false;
     while (end > 0 && are_all(name + end - 1, 1, "0123456789"))
         end--;
-    if (end < 2 + mark || memcmp(name + end - mark, TEMPORARY_MARK, mark) != 0)
+    if (end < 2 + mark || !berthi_text_ends((berthi_text){ name, end }, TEMPORARY_MARK))
         return false;
     return final_name == NULL
            || berthi_text_is((berthi_text){ name + 1, end - mark - 1 }, stem_of(final_name));

@@ -151,12 +151,9 @@ refuse(berth_error *error, berthi_text item, const char *problem)
 static bool
 has_taken(berthi_text *text, const char *word)
 {
-    const size_t length = strlen(word);
-
-    if (text->length < length
-        || memcmp(text->bytes + text->length - length, word, length) != 0)
+    if (!berthi_text_ends(*text, word))
         return false;
-    text->length -= length;
+    text->length -= strlen(word);
     return true;
 }
 

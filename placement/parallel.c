@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/text.h"
+
 /* -------------------------------------------------------------------------- family */
 
 /* Their layers hold what `rules` name, and nothing that is fused. */
@@ -114,8 +116,8 @@ find_rule(const berthi_parallel_tensor *tensor)
         if (strlen(rules[i].module) == length
             && memcmp(rules[i].module, tensor->name + begin, length) == 0)
             return rules[i].rule;
-    if (tensor->rank == 1 && length >= strlen(norm)
-        && memcmp(tensor->name + end - strlen(norm), norm, strlen(norm)) == 0)
+    if (tensor->rank == 1
+        && berthi_text_ends((berthi_text){ tensor->name + begin, length }, norm))
         return RULE_WHOLE;
     return RULE_UNKNOWN;
 }

@@ -171,13 +171,12 @@ static const berthi_parameter *
 find_bias(berthi_build *build, const char *weight)
 {
     static const char suffix[] = ".weight";
-    const size_t length = strlen(weight);
+    const berthi_text name = berthi_text_of(weight);
     berthi_text bias;
 
-    if (length < strlen(suffix)
-        || strcmp(weight + length - strlen(suffix), suffix) != 0)
+    if (!berthi_text_ends(name, suffix))
         return NULL;
-    bias = berthi_build_join(build, (berthi_text){ weight, length - strlen(suffix) },
+    bias = berthi_build_join(build, (berthi_text){ weight, name.length - strlen(suffix) },
                              berthi_text_of("bias"));
     return berthi_architecture_find(build->made, bias.bytes, bias.length);
 }

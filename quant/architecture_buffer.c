@@ -61,7 +61,7 @@ take_position_count(const berthi_build *build, berthi_text path, uint64_t *out)
         berthi_text owner;
 
         berthi_build_split(berthi_build_split(build_name(p), &weight), &owner);
-        if (weight.length < 6 || memcmp(weight.bytes + weight.length - 6, "weight", 6) != 0)
+        if (!berthi_text_ends(weight, "weight"))
             continue;
         for (uint64_t k = 0; k + 8 <= owner.length; k++)
             if (memcmp(owner.bytes + k, "position", 8) == 0 && p->rank > 0) {
@@ -116,11 +116,8 @@ make_buffer(berthi_build *build, berthi_text path, const buffer *b)
 static bool
 is_absent_copy(const berthi_build *build, const buffer *b)
 {
-    static const char copy[] = "original_inv_freq";
-    const size_t length = strlen(b->name);
-
-    return build->options->era == BERTHI_ERA_HF4 && length >= strlen(copy)
-           && strcmp(b->name + length - strlen(copy), copy) == 0;
+    return build->options->era == BERTHI_ERA_HF4
+           && berthi_text_ends(berthi_text_of(b->name), "original_inv_freq");
 }
 
 static void

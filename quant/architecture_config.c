@@ -262,8 +262,7 @@ copy_prefix(const char *component, uint64_t length, uint64_t *out_at)
 {
     static const char copy[] = "original_inv_freq";
 
-    if (length < strlen(copy)
-        || memcmp(component + length - strlen(copy), copy, strlen(copy)) != 0)
+    if (!berthi_text_ends((berthi_text){ component, length }, copy))
         return 0;
     *out_at = length - strlen(copy);
     return strlen("original_");

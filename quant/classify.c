@@ -68,11 +68,7 @@ static const word_row rows[] = {
 static inline bool
 is_usual(const berthi_classify_tensor *tensor)
 {
-    static const char usual[] = ".weight";
-    const size_t length = sizeof usual - 1;
-
-    return tensor->name_length >= length
-           && memcmp(tensor->name + tensor->name_length - length, usual, length) == 0;
+    return berthi_text_ends((berthi_text){ tensor->name, tensor->name_length }, ".weight");
 }
 
 /* *owner is the part of the name that the weight has, too. */

@@ -162,8 +162,7 @@ berthi_classify_quanto(berthi_walk *walk, const berthi_member *weight, berthi_te
     if (weight->tensor.dtype != BERTH_I8 && weight->tensor.dtype != BERTH_U8
         && !berthi_classify_is_float8(weight->tensor.dtype))
         return false;
-    if (owner.length > length
-        && memcmp(owner.bytes + owner.length - length, packed, length) == 0)
+    if (owner.length > length && berthi_text_ends(owner, packed))
         owner.length -= length - 1;
     if (!berthi_walk_find(walk, weight->position, owner, "_scale").is_there)
         return false;

@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "kernels/text.h"
 #include "kernels/utf8.h"
 #include "quant/config.h"
 #include "quant/format.h"
@@ -300,12 +301,8 @@ put_value(writing *w, const berthi_json_value *value, bool is_config)
 static bool
 is_inner_config(const member *m)
 {
-    static const char suffix[] = "_config";
-    const size_t length = strlen(m->key);
-
     return berthi_json_get(m->value, "model_type") != NULL
-           || (length >= sizeof suffix - 1
-               && strcmp(m->key + length - (sizeof suffix - 1), suffix) == 0);
+           || berthi_text_ends(berthi_text_of(m->key), "_config");
 }
 
 static void

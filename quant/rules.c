@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/number.h"
+#include "kernels/text.h"
 #include "quant/glob.h"
 #include "quant/rules_skip.h"
 
@@ -422,7 +423,7 @@ list_layers(const berthi_rules *rules, berthi_skip_layer *layers)
         const berthi_parameter *const p = rules->architecture->parameter_of[i];
 
         if (p->tie != NULL || !is_linear(rules, p) || p->name_length <= end
-            || memcmp(p->name + (p->name_length - end), suffix, end) != 0)
+            || !berthi_text_ends((berthi_text){ p->name, p->name_length }, suffix))
             continue;
         layers[count++] = (berthi_skip_layer){ .name = p->name,
                                                .length = p->name_length - end,

@@ -61,8 +61,8 @@ add_sorted(drafting *d, const char *name, berthi_skip_origin origin)
 
     if (length == 0 || d->status != BERTH_OK)
         return;
-    if (d->list->era != BERTHI_ERA_HF4 && length >= strlen(suffix)
-        && strcmp(name + length - strlen(suffix), suffix) == 0)
+    if (d->list->era != BERTHI_ERA_HF4
+        && berthi_text_ends((berthi_text){ name, length }, suffix))
         length -= strlen(suffix);
     copy = berthi_arena_text(d->arena, name, length);
     if (copy == NULL) {

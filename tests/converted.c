@@ -165,27 +165,12 @@ converted_run(converted *c, const char *path)
 
 /* ------------------------------------------------------------------ comparing */
 
-uint32_t
-converted_count_files(const char *folder)
-{
-    DIR *const stream = opendir(folder);
-    uint32_t count = 0;
-
-    if (stream == NULL)
-        return 0;
-    for (const struct dirent *entry = readdir(stream); entry != NULL;
-         entry = readdir(stream))
-        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
-    closedir(stream);
-    return count;
-}
-
 bool
 converted_is_same(const char *folder, const char *other)
 {
     DIR *const stream = opendir(folder);
     bool is_same = CHECK(stream != NULL)
-                   && CHECK_EQ(converted_count_files(folder), converted_count_files(other));
+                   && CHECK_EQ(fixture_count(folder), fixture_count(other));
 
     if (stream == NULL)
         return false;

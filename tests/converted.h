@@ -67,8 +67,6 @@ typedef enum converted_view {
 /* Compares with folders that hold the new model and the old one, or NULL. */
 converted_view converted_look(const char *folder, const char *new_model,
                               const char *old_model);
-/* The files of a folder, whatever they are. */
-uint32_t converted_count_files(const char *folder);
 /* The output's manifest has the crc32 of every tensor of its source, and no other. */
 bool converted_has_sources(const char *folder, const char *path);
 /* Reads the output and compares it with its manifest. */

@@ -211,6 +211,21 @@ fixture_find(const char *folder, const char *mark)
     return fixture_format("%s/%s", folder, line);
 }
 
+int
+fixture_count(const char *folder)
+{
+    DIR *const stream = opendir(folder);
+    const struct dirent *entry;
+    int count = 0;
+
+    if (stream == NULL)
+        return -1;
+    while ((entry = readdir(stream)) != NULL)
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    closedir(stream);
+    return count;
+}
+
 uint64_t
 fixture_size(const char *path)
 {

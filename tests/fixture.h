@@ -46,6 +46,8 @@ void *fixture_read(const char *path, size_t *length);
 /* They hold the same bytes. */
 bool fixture_is_same_file(const char *a, const char *b);
 uint64_t fixture_size(const char *path);
+/* How much lies in a folder; -1: there is none. */
+int fixture_count(const char *folder);
 /* The path of the only file of a folder whose name has `mark`, a regular expression. */
 const char *fixture_find(const char *folder, const char *mark);
 /* A symbolic link at `path`; makes the folders above it, replaces what is there. */
@@ -107,6 +109,9 @@ void fixture_add_int8(fixture_builder *builder, const char *module, uint64_t row
 void fixture_keep_order(fixture_builder *builder);
 /* Writes the file and frees the builder. Returns the bytes of its tensors. */
 uint64_t fixture_finish(fixture_builder *builder, const char *path);
+
+/* `name` in `folder`, with `count` tensors that are called NAME.0 and so on. */
+void fixture_tensors(const char *folder, const char *name, int count);
 
 /* A config.json that says: bfloat16 llama, head not tied. */
 #define FIXTURE_CONFIG                                                          \

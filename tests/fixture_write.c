@@ -562,6 +562,17 @@ fixture_index(const char *path, uint64_t total_size, const char *lines)
 }
 
 void
+fixture_tensors(const char *folder, const char *name, int count)
+{
+    fixture_builder *const builder = fixture_begin();
+    const uint64_t shape = 2;
+
+    for (int i = 0; i < count; i++)
+        fixture_add(builder, fixture_format("%s.%d", name, i), "F32", 1, &shape, NULL);
+    fixture_finish(builder, fixture_format("%s/%s", folder, name));
+}
+
+void
 fixture_model(const char *folder, const char *lines)
 {
     char *map = NULL;

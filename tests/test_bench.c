@@ -420,25 +420,6 @@ test_reads_of_a_shard_that_changes(void)
     end(&b);
 }
 
-static int
-count_name(void *user, const char *name)
-{
-    (void)name;
-    ++*(int *)user;
-    return 0;
-}
-
-static int
-count_names(const char *folder)
-{
-    const int fd = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, folder);
-    int count = 0;
-
-    CHECK_EQ(berthi_sys_list(fd, count_name, &count), 0);
-    (void)berthi_sys_close(fd);
-    return count;
-}
-
 static void
 test_reads_of_a_folder(void)
 {
@@ -451,7 +432,7 @@ test_reads_of_a_folder(void)
     CHECK_GT(find(b.bench, BERTH_BENCH_READ_COLD, BERTH_NO_INDEX, false).rate, 0);
     CHECK_LE(find(b.bench, BERTH_BENCH_READ_COLD, BERTH_NO_INDEX, false).bytes, 4 * MIB);
     CHECK_GT(find(b.bench, BERTH_BENCH_READ_WARM, BERTH_NO_INDEX, false).rate, 0);
-    CHECK_EQ(count_names(folder), 0);
+    CHECK_EQ(fixture_count(folder), 0);
     berth_bench_destroy(b.bench);
 
     b.options.folder = fixture_format("%s/none", folder);
@@ -461,7 +442,7 @@ test_reads_of_a_folder(void)
     b.options.file_bytes = UINT64_C(1) << 40;
     CHECK_EQ(measure(&b, &b.bench), BERTH_EIO);
     CHECK_EQ(b.error.reason, BERTH_REASON_DISK_FULL);
-    CHECK_EQ(count_names(folder), 0);
+    CHECK_EQ(fixture_count(folder), 0);
     end(&b);
 }
 
@@ -744,7 +725,7 @@ test_faults(void)
 
     CHECK_GT(counts.memory, 20);
     CHECK_GT(counts.system, 20);
-    CHECK_EQ(count_names(what[1]), 0);
+    CHECK_EQ(fixture_count(what[1]), 0);
     what[0] = "sim:64MiB*2";
     what[1] = NULL;
     counts = fault_loop("bench of devices", use_bench, what);

@@ -72,8 +72,8 @@ make_known(void)
     converted_begin(&c, known.old, BERTH_ENCODING_INT8);
     c.options.max_shard_bytes = 7000;
     CHECK_EQ(converted_run(&c, known.model), BERTH_OK);
-    T_NOTE("new model of %u files, old one of %u", converted_count_files(known.whole),
-           converted_count_files(known.old));
+    T_NOTE("new model of %d files, old one of %d", fixture_count(known.whole),
+           fixture_count(known.old));
 }
 
 /* The folder above must be there; `resume` and `overwrite` as asked. */

@@ -47,14 +47,14 @@ check_failure(converted *c, const char *model, berth_status status, berth_reason
               const char *tensor, const char *words)
 {
     const bool was_there = exists(c->options.output);
-    const uint32_t files = converted_count_files(c->options.output);
+    const int files = fixture_count(c->options.output);
 
     CHECK_EQ(converted_run(c, model), status);
     CHECK_STR(berth_reason_name(c->error.reason), berth_reason_name((int32_t)reason));
     CHECK_STR(c->error.tensor, tensor);
     CHECK_CONTAINS(c->error.message, words);
     CHECK_EQ(exists(c->options.output), was_there);
-    CHECK_EQ(converted_count_files(c->options.output), files);
+    CHECK_EQ(fixture_count(c->options.output), files);
 }
 
 /* -------------------------------------------------------------------- arguments */

@@ -92,7 +92,7 @@ check_named(int32_t type, change_function before, change_function after,
                              "now \"%s\"; give what was given then, or --force to begin "
                              "anew",
                              there, now));
-    CHECK_EQ(converted_count_files(c.options.output), 1);
+    CHECK_EQ(fixture_count(c.options.output), 1);
     /* The same command goes on. */
     converted_begin(&c, c.options.output, type);
     if (before != NULL)

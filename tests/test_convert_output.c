@@ -58,7 +58,7 @@ check_both(const char *model, const char *output, bool overwrite, berth_reason r
            const char *file, const char *words)
 {
     const bool was_there = exists(output);
-    const uint32_t files = converted_count_files(output);
+    const int files = fixture_count(output);
 
     for (int dry = 1; dry >= 0; dry--) {
         converted c;
@@ -72,7 +72,7 @@ check_both(const char *model, const char *output, bool overwrite, berth_reason r
         CHECK_CONTAINS(c.error.message, words);
         CHECK_EQ(c.report.bytes_read, 0);
         CHECK_EQ(exists(output), was_there);
-        CHECK_EQ(converted_count_files(output), files);
+        CHECK_EQ(fixture_count(output), files);
     }
 }
 
@@ -152,7 +152,7 @@ test_dry_parts(void)
     const char *const output = out();
     const char *const away = fixture_format("%s/away", fixture_folder());
     const char *const journal = in(output, ".berth-journal.json");
-    uint32_t files;
+    int files;
     converted c;
 
     converted_begin(&c, output, BERTH_ENCODING_NF4);
@@ -160,7 +160,7 @@ test_dry_parts(void)
     try_part(&c, model, 1, 2, NULL);
     CHECK(!exists(output));
     run_part(&c, model, 1);
-    files = converted_count_files(output);
+    files = fixture_count(output);
     try_part(&c, model, 2, 2, NULL);
     try_part(&c, model, 1, 2, "this part has been begun before");
     try_part(&c, model, 2, 3, "holds parts that another command has made");
@@ -173,7 +173,7 @@ test_dry_parts(void)
     try_part(&c, model, 2, 2, "--join goes on");
     try_part(&c, model, 0, 0, "--resume goes on");
     fixture_remove(journal);
-    CHECK_EQ(converted_count_files(output), files);
+    CHECK_EQ(fixture_count(output), files);
     run_part(&c, model, 2);
     CHECK_EQ(c.report.is_joined, 1);
     try_part(&c, model, 2, 2, "not empty");

@@ -246,8 +246,8 @@ check_ways(int32_t type, int32_t double_quant, uint64_t max_shard_bytes)
         else
             fixture_remove(c.options.output);
     }
-    T_NOTE("%d ways give the same %u files; bytes kept %u, once more %u, moved %u",
-           (int)(sizeof ways / sizeof ways[0]), converted_count_files(first), seen[0],
+    T_NOTE("%d ways give the same %d files; bytes kept %u, once more %u, moved %u",
+           (int)(sizeof ways / sizeof ways[0]), fixture_count(first), seen[0],
            seen[1], seen[2]);
 }
 

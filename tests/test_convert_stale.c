@@ -74,7 +74,7 @@ test_written_files_go(void)
     CHECK_EQ(c.findings, 1); /* that there is no config.json */
     CHECK_EQ(c.finding.reason, BERTH_REASON_CONFIG_JSON);
     CHECK(exists(out, "a.json"));
-    CHECK_EQ(converted_count_files(out), 3); /* with weights and manifest */
+    CHECK_EQ(fixture_count(out), 3); /* with weights and manifest */
     /* And the other way round. */
     convert(&c, make(rich), out);
     CHECK_EQ(c.findings, 0);

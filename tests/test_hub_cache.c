@@ -22,18 +22,6 @@ in(const char *folder, const char *name)
     return fixture_format("%s/%s", folder, name);
 }
 
-/* A file with `count` tensors. */
-static void
-put(const char *folder, const char *name, int count)
-{
-    fixture_builder *builder = fixture_begin();
-    const uint64_t shape = 2;
-
-    for (int i = 0; i < count; i++)
-        fixture_add(builder, fixture_format("%s.%d", name, i), "F32", 1, &shape, NULL);
-    fixture_finish(builder, in(folder, name));
-}
-
 static berth_open_options
 defaults(void)
 {
@@ -130,7 +118,7 @@ test_hub_without_organisation(void)
     berth_open_options options = defaults();
 
     options.hub_cache = path;
-    put(folder, "model.safetensors", 2);
+    fixture_tensors(folder, "model.safetensors", 2);
     fixture_hub(path, "gpt2", FIXTURE_COMMIT, folder);
     CHECK_EQ(opened_accept("gpt2", &options), 2);
     opened_refuse("gpt2", NULL, BERTH_REASON_NOT_FOUND, "gpt2: opening failed");
@@ -324,7 +312,7 @@ test_below_snapshot(void)
     const char *path = fixture_folder();
     const char *snapshot;
 
-    put(folder, "vae/model.safetensors", 2);
+    fixture_tensors(folder, "vae/model.safetensors", 2);
     snapshot = fixture_hub(path, "org/name", FIXTURE_COMMIT, folder);
     CHECK_EQ(opened_accept(in(snapshot, "vae"), NULL), 2);
     fixture_hub_tree(path, "org/name", FIXTURE_COMMIT);
@@ -342,13 +330,13 @@ test_inside_only(void)
     const char *folder = fixture_folder();
     berth_open_options options = defaults();
 
-    put(outside, "x.safetensors", 2);
+    fixture_tensors(outside, "x.safetensors", 2);
     fixture_link(in(outside, "x.safetensors"), in(folder, "model.safetensors"));
     CHECK_EQ(opened_accept(folder, &options), 2);
     options.inside_only = 1;
     opened_refuse(folder, &options, BERTH_REASON_PATH,
                   "a link leaves the model's directory");
-    put(folder, "inside.safetensors", 3);
+    fixture_tensors(folder, "inside.safetensors", 3);
     fixture_link("inside.safetensors", in(folder, "model.safetensors"));
     CHECK_EQ(opened_accept(folder, &options), 3);
     fixture_link(in(outside, "x.safetensors"), in(folder, "config.json"));
@@ -367,7 +355,7 @@ test_inside_of_cache(void)
     CHECK_EQ(opened_accept("org/name", &options), 3);
     CHECK_EQ(opened_accept(c.home, &options), 3);
     CHECK_EQ(opened_accept(c.snapshot, &options), 3);
-    put(outside, "x.safetensors", 1);
+    fixture_tensors(outside, "x.safetensors", 1);
     fixture_link(in(outside, "x.safetensors"), in(c.snapshot, SHARD_1));
     opened_refuse(c.snapshot, &options, BERTH_REASON_PATH, SHARD_1);
     fixture_link(in(outside, "ref"), in(c.home, "refs/main"));
@@ -383,7 +371,7 @@ test_inside_of_lookalike(void)
     const char *snapshot = fixture_format("%s/home/snapshots/" FIXTURE_COMMIT, outside);
     berth_open_options options = defaults();
 
-    put(outside, "home/x.safetensors", 1);
+    fixture_tensors(outside, "home/x.safetensors", 1);
     fixture_link("../../x.safetensors", in(snapshot, "model.safetensors"));
     CHECK_EQ(opened_accept(snapshot, &options), 1);
     options.inside_only = 1;
@@ -397,7 +385,7 @@ test_nested_shards(void)
     const char *other = fixture_folder();
     berth_open_options options = defaults();
 
-    put(folder, "a/b/c/x.safetensors", 1);
+    fixture_tensors(folder, "a/b/c/x.safetensors", 1);
     fixture_index(in(folder, INDEX), 8, "a/b/c/x.safetensors.0 a/b/c/x.safetensors\n");
     CHECK_EQ(opened_accept(folder, &options), 1);
     options.inside_only = 1;

@@ -2,7 +2,6 @@
 /* test_llama_file.c - token ids from texts, logits into a file that berth reads. */
 #define _DEFAULT_SOURCE /* symlink, usleep */
 
-#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -208,19 +207,6 @@ test_temporary_name_is_taken(void)
     free(bytes);
 }
 
-/* Files in a folder. */
-static uint32_t
-count_files(const char *folder)
-{
-    DIR *const dir = opendir(folder);
-    uint32_t count = 0;
-
-    for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
-        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
-    closedir(dir);
-    return count;
-}
-
 /* Writes the same file until a signal comes. */
 static void
 write_for_ever(const char *path)
@@ -257,7 +243,7 @@ test_signal(void)
         CHECK_EQ(kill(child, SIGTERM), 0);
         CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
         CHECK_EQ(WEXITSTATUS(status), 130);
-        CHECK_EQ(count_files(folder), 1);
+        CHECK_EQ(fixture_count(folder), 1);
     }
 }
 
@@ -279,7 +265,7 @@ test_looks_first(void)
     CHECK_EQ(error.reason, BERTH_REASON_EXISTS);
     CHECK_EQ(llama_logits_check(dangling, true, &error), BERTH_OK);
     CHECK_EQ(llama_logits_check("/dev/null", false, &error), BERTH_OK);
-    CHECK_EQ(count_files(folder), 1);
+    CHECK_EQ(fixture_count(folder), 1);
 }
 
 /* Who may not read what is replaced may not read the new one. */

@@ -27,18 +27,6 @@ in(const char *folder, const char *name)
     return fixture_format("%s/%s", folder, name);
 }
 
-/* A file with `count` tensors. */
-static void
-put(const char *folder, const char *name, int count)
-{
-    fixture_builder *builder = fixture_begin();
-    const uint64_t shape = 2;
-
-    for (int i = 0; i < count; i++)
-        fixture_add(builder, fixture_format("%s.%d", name, i), "F32", 1, &shape, NULL);
-    fixture_finish(builder, in(folder, name));
-}
-
 static berth_open_options
 defaults(void)
 {
@@ -56,7 +44,7 @@ test_folder(void)
     const char *folder = fixture_folder();
     opened o;
 
-    put(folder, "model.safetensors", 3);
+    fixture_tensors(folder, "model.safetensors", 3);
     opened_begin(&o, fixture_format("%s//", folder), NULL);
     T_REQUIRE(o.checkpoint != NULL);
     CHECK_EQ(o.summary.tensor_count, 3);
@@ -76,8 +64,8 @@ test_file(void)
     berth_shard shard;
     opened o;
 
-    put(folder, "whatever.bin", 2);
-    put(folder, "other.safetensors", 1);
+    fixture_tensors(folder, "whatever.bin", 2);
+    fixture_tensors(folder, "other.safetensors", 1);
     opened_begin(&o, path, NULL);
     T_REQUIRE(o.checkpoint != NULL);
     CHECK_EQ(o.summary.tensor_count, 2);
@@ -97,7 +85,7 @@ test_working_folder(void)
     char before[4096];
     opened o;
 
-    put(folder, "m.safetensors", 2);
+    fixture_tensors(folder, "m.safetensors", 2);
     T_REQUIRE(getcwd(before, sizeof before) != NULL);
     T_REQUIRE(chdir(folder) == 0);
     opened_begin(&o, "m.safetensors", NULL);
@@ -120,7 +108,7 @@ test_index_path(void)
     opened o;
 
     fixture_model(folder, TWO_SHARDS);
-    put(folder, "model.safetensors", 1); /* the index was named: it counts */
+    fixture_tensors(folder, "model.safetensors", 1); /* the index was named: it counts */
     opened_begin(&o, in(folder, INDEX), NULL);
     T_REQUIRE(o.checkpoint != NULL);
     CHECK_EQ(o.summary.tensor_count, 3);
@@ -207,7 +195,7 @@ test_folder_as_file(void)
     opened_refuse(folder, NULL, BERTH_REASON_NOT_REGULAR,
                   "model.safetensors: a directory, not a regular file");
     /* a folder of that name is no weight file, but something else may be */
-    put(folder, "other.safetensors", 2);
+    fixture_tensors(folder, "other.safetensors", 2);
     opened_refuse(folder, NULL, BERTH_REASON_AMBIGUOUS, "2 weight files");
     fixture_link("model.safetensors", in(folder, "linked.safetensors"));
     fixture_text(in(folder, INDEX), "{\"weight_map\": {\"a\": \"linked.safetensors\"}}");
@@ -257,7 +245,7 @@ test_unreadable(void)
     const char *locked = in(folder, "model.safetensors");
     int reason;
 
-    put(folder, "model.safetensors", 1);
+    fixture_tensors(folder, "model.safetensors", 1);
     T_REQUIRE(chmod(locked, 0) == 0 && chmod(folder, 0755) == 0);
     T_REQUIRE(chmod(fixture_format("%s/..", folder), 0755) == 0);
     reason = open_as_nobody(folder, locked);
@@ -277,7 +265,7 @@ test_folder_that_cannot_be_listed(void)
 
     if (geteuid() != 0)
         T_SKIP("cannot become another user"); /* and an owner may list it */
-    put(inner, "model.safetensors", 1);
+    fixture_tensors(inner, "model.safetensors", 1);
     T_REQUIRE(chmod(inner, 0711) == 0 && chmod(folder, 0755) == 0);
     T_REQUIRE(chmod(fixture_format("%s/..", folder), 0755) == 0);
     reason = open_as_nobody(path, "");
@@ -306,7 +294,7 @@ test_both_forms(void)
 
     fixture_model(folder, TWO_SHARDS);
     CHECK_EQ(opened_accept(folder, NULL), 3);
-    put(folder, "model.safetensors", 1);
+    fixture_tensors(folder, "model.safetensors", 1);
     opened_begin(&o, folder, NULL);
     CHECK_EQ(o.summary.tensor_count, 1);
     T_REQUIRE(opened_count(&o, BERTH_REASON_BOTH_FORMS) == 1);
@@ -327,9 +315,9 @@ test_named_by_config(void)
     const char *folder = fixture_folder();
     const char *config = in(folder, "config.json");
 
-    put(folder, "model.safetensors", 1);
-    put(folder, "named.safetensors", 2);
-    put(folder, "sub/deep.safetensors", 3);
+    fixture_tensors(folder, "model.safetensors", 1);
+    fixture_tensors(folder, "named.safetensors", 2);
+    fixture_tensors(folder, "sub/deep.safetensors", 3);
     fixture_text(config, "{\"transformers_weights\": \"named.safetensors\"}");
     CHECK_EQ(opened_accept(folder, NULL), 2);
     fixture_text(config, "{\"transformers_weights\": \"sub/deep.safetensors\"}");
@@ -380,7 +368,7 @@ test_named_by_config_badly(void)
     const char *const config = in(folder, "config.json");
     char name[1100];
 
-    put(folder, "model.safetensors", 1);
+    fixture_tensors(folder, "model.safetensors", 1);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fixture_text(config, fixture_format("{\"transformers_weights\": \"%s\"}",
                                             cases[i].name));
@@ -408,9 +396,9 @@ test_variants(void)
     const char *folder = fixture_folder();
     berth_open_options options = defaults();
 
-    put(folder, "model.safetensors", 1);
-    put(folder, "model.fp16.safetensors", 2);
-    put(folder, "model.bf16-00001-of-00001.safetensors", 3);
+    fixture_tensors(folder, "model.safetensors", 1);
+    fixture_tensors(folder, "model.fp16.safetensors", 2);
+    fixture_tensors(folder, "model.bf16-00001-of-00001.safetensors", 3);
     fixture_index(in(folder, "model.safetensors.index.bf16.json"), 24,
                   "model.bf16-00001-of-00001.safetensors.0 "
                   "model.bf16-00001-of-00001.safetensors\n"
@@ -457,8 +445,8 @@ test_variant_of_another_stem(void)
     const char *folder = fixture_folder();
     berth_open_options options = defaults();
 
-    put(folder, "diffusion_pytorch_model.fp16.safetensors", 2);
-    put(folder, "diffusion_pytorch_model.safetensors", 1);
+    fixture_tensors(folder, "diffusion_pytorch_model.fp16.safetensors", 2);
+    fixture_tensors(folder, "diffusion_pytorch_model.safetensors", 1);
     opened_refuse(
         folder, NULL, BERTH_REASON_AMBIGUOUS,
         "2 weight files and no index: diffusion_pytorch_model.fp16.safetensors, "
@@ -473,13 +461,13 @@ test_only_choice(void)
     const char *folder = fixture_folder();
     opened o;
 
-    put(folder, "anything.safetensors", 2);
+    fixture_tensors(folder, "anything.safetensors", 2);
     CHECK_EQ(opened_accept(folder, NULL), 2);
     /* an adapter, another copy and an optimizer beside it change nothing */
-    put(folder, "adapter_model.safetensors", 1);
-    put(folder, "consolidated.00.safetensors", 1);
-    put(folder, "optimizer.safetensors", 1);
-    put(folder, "style.lora.safetensors", 1);
+    fixture_tensors(folder, "adapter_model.safetensors", 1);
+    fixture_tensors(folder, "consolidated.00.safetensors", 1);
+    fixture_tensors(folder, "optimizer.safetensors", 1);
+    fixture_tensors(folder, "style.lora.safetensors", 1);
     opened_begin(&o, folder, NULL);
     CHECK_EQ(o.summary.tensor_count, 2);
     CHECK_EQ(o.summary.is_adapter, 0);
@@ -495,7 +483,7 @@ test_adapter(void)
     const char *folder = fixture_folder();
     opened o;
 
-    put(folder, "adapter_model.safetensors", 2);
+    fixture_tensors(folder, "adapter_model.safetensors", 2);
     opened_begin(&o, folder, NULL);
     CHECK_EQ(o.summary.tensor_count, 2);
     CHECK_EQ(o.summary.is_adapter, 1);
@@ -511,15 +499,15 @@ test_consolidated(void)
     const char *folder = fixture_folder();
     opened o;
 
-    put(folder, "consolidated-00001-of-00001.safetensors", 1);
+    fixture_tensors(folder, "consolidated-00001-of-00001.safetensors", 1);
     opened_begin(&o, folder, NULL);
     CHECK_EQ(o.summary.tensor_count, 1); /* as there is nothing else */
     opened_end(&o);
     fixture_remove(in(folder, "consolidated-00001-of-00001.safetensors"));
-    put(folder, "consolidated-00001-of-00002.safetensors", 1);
+    fixture_tensors(folder, "consolidated-00001-of-00002.safetensors", 1);
     opened_refuse(folder, NULL, BERTH_REASON_INDEX_SHARD,
                   "consolidated-00002-of-00002.safetensors: a shard beside it is there");
-    put(folder, "consolidated-00002-of-00002.safetensors", 1);
+    fixture_tensors(folder, "consolidated-00002-of-00002.safetensors", 1);
     opened_refuse(folder, NULL, BERTH_REASON_AMBIGUOUS, "2 weight files and no index");
     fixture_model(folder, TWO_SHARDS);
     opened_begin(&o, folder, NULL);
@@ -535,12 +523,12 @@ test_notes_of_macos(void)
     const char *folder = fixture_folder();
     opened o;
 
-    put(folder, "unet.safetensors", 2);
+    fixture_tensors(folder, "unet.safetensors", 2);
     fixture_text(in(folder, "._unet.safetensors"), "a note");
     CHECK_EQ(opened_accept(folder, NULL), 2);
     fixture_remove(in(folder, "unet.safetensors"));
     opened_refuse(folder, NULL, BERTH_REASON_NOT_FOUND, "no ");
-    put(folder, "unet-00001-of-00001.safetensors", 2);
+    fixture_tensors(folder, "unet-00001-of-00001.safetensors", 2);
     fixture_index(in(folder, "unet.safetensors.index.json"), 16,
                   "unet-00001-of-00001.safetensors.0 unet-00001-of-00001.safetensors\n"
                   "unet-00001-of-00001.safetensors.1 unet-00001-of-00001.safetensors\n");
@@ -557,12 +545,12 @@ test_other_index(void)
 {
     const char *folder = fixture_folder();
 
-    put(folder, "unet-00001-of-00001.safetensors", 2);
+    fixture_tensors(folder, "unet-00001-of-00001.safetensors", 2);
     fixture_index(in(folder, "unet.safetensors.index.json"), 16,
                   "unet-00001-of-00001.safetensors.0 unet-00001-of-00001.safetensors\n"
                   "unet-00001-of-00001.safetensors.1 unet-00001-of-00001.safetensors\n");
     CHECK_EQ(opened_accept(folder, NULL), 2);
-    put(folder, "unet.safetensors", 1);
+    fixture_tensors(folder, "unet.safetensors", 1);
     CHECK_EQ(opened_accept(folder, NULL), 1);
     fixture_remove(in(folder, "unet.safetensors"));
     fixture_copy(in(folder, "unet.safetensors.index.json"),
@@ -570,7 +558,7 @@ test_other_index(void)
     opened_refuse(folder, NULL, BERTH_REASON_AMBIGUOUS, "2 indexes, none of them model");
     fixture_remove(in(folder, "unet.safetensors.index.json"));
     fixture_remove(in(folder, "b.safetensors.index.json"));
-    put(folder, "unet-00001-of-00001.safetensors", 2);
+    fixture_tensors(folder, "unet-00001-of-00001.safetensors", 2);
     fixture_index(in(folder, "unet.safetensors.index.fp16.json"), 16,
                   "unet-00001-of-00001.safetensors.0 unet-00001-of-00001.safetensors\n"
                   "unet-00001-of-00001.safetensors.1 unet-00001-of-00001.safetensors\n");
@@ -585,9 +573,9 @@ test_all_files(void)
     opened o;
 
     options.all_files = 1;
-    put(folder, "b.safetensors", 2);
-    put(folder, "a.safetensors", 1);
-    put(folder, "adapter_model.safetensors", 1);
+    fixture_tensors(folder, "b.safetensors", 2);
+    fixture_tensors(folder, "a.safetensors", 1);
+    fixture_tensors(folder, "adapter_model.safetensors", 1);
     opened_begin(&o, folder, &options);
     T_REQUIRE(o.checkpoint != NULL);
     CHECK_EQ(o.summary.tensor_count, 3);
@@ -610,12 +598,12 @@ test_all_files_numbered(void)
 
     options.all_files = 1;
     for (int i = 1; i <= 4; i++)
-        put(folder, fixture_format("m-0000%d-of-00004.safetensors", i), 1);
+        fixture_tensors(folder, fixture_format("m-0000%d-of-00004.safetensors", i), 1);
     CHECK_EQ(opened_accept(folder, &options), 4);
     fixture_remove(in(folder, "m-00004-of-00004.safetensors"));
     opened_refuse(folder, &options, BERTH_REASON_INDEX_SHARD,
                   "m-00004-of-00004.safetensors: a shard beside it is there");
-    put(folder, "m-00004-of-00004.safetensors", 1);
+    fixture_tensors(folder, "m-00004-of-00004.safetensors", 1);
     fixture_remove(in(folder, "m-00001-of-00004.safetensors"));
     opened_refuse(folder, &options, BERTH_REASON_INDEX_SHARD, "m-00001-of-00004");
     fixture_remove(in(folder, "m-00002-of-00004.safetensors"));
@@ -623,11 +611,11 @@ test_all_files_numbered(void)
     /* what only looks like a number is a name like any other */
     fixture_remove(in(folder, "m-00003-of-00004.safetensors"));
     fixture_remove(in(folder, "m-00004-of-00004.safetensors"));
-    put(folder, "m-0000x-of-00004.safetensors", 1);
-    put(folder, "m-00001-of-0000:.safetensors", 1);
-    put(folder, "m-00001-Of-00004.safetensors", 1);
-    put(folder, "m_00001-of-00004.safetensors", 1);
-    put(folder, "m-00001-of-000040safetensors.safetensors", 1);
+    fixture_tensors(folder, "m-0000x-of-00004.safetensors", 1);
+    fixture_tensors(folder, "m-00001-of-0000:.safetensors", 1);
+    fixture_tensors(folder, "m-00001-Of-00004.safetensors", 1);
+    fixture_tensors(folder, "m_00001-of-00004.safetensors", 1);
+    fixture_tensors(folder, "m-00001-of-000040safetensors.safetensors", 1);
     CHECK_EQ(opened_accept(folder, &options), 5);
 }
 
@@ -637,15 +625,15 @@ test_one_of_several(void)
 {
     const char *folder = fixture_folder();
 
-    put(folder, "model-00002-of-00003.safetensors", 2);
+    fixture_tensors(folder, "model-00002-of-00003.safetensors", 2);
     opened_refuse(folder, NULL, BERTH_REASON_INDEX_SHARD,
                   "model-00001-of-00003.safetensors: a shard beside it is there");
     CHECK_EQ(opened_accept(in(folder, "model-00002-of-00003.safetensors"), NULL), 2);
-    put(folder, "adapter_model.safetensors", 1); /* changes nothing */
+    fixture_tensors(folder, "adapter_model.safetensors", 1); /* changes nothing */
     opened_refuse(folder, NULL, BERTH_REASON_INDEX_SHARD, "model-00001-of-00003");
     fixture_remove(in(folder, "model-00002-of-00003.safetensors"));
     fixture_remove(in(folder, "adapter_model.safetensors"));
-    put(folder, "model-00001-of-00001.safetensors", 3);
+    fixture_tensors(folder, "model-00001-of-00001.safetensors", 3);
     CHECK_EQ(opened_accept(folder, NULL), 3);
 }
 
@@ -661,7 +649,7 @@ test_interrupted(void)
 
     fixture_text(in(folder, ".berth-journal.json"), "{}");
     opened_refuse(folder, NULL, BERTH_REASON_INCOMPLETE, why);
-    put(folder, "model-00002-of-00002.safetensors", 2);
+    fixture_tensors(folder, "model-00002-of-00002.safetensors", 2);
     opened_refuse(folder, NULL, BERTH_REASON_INCOMPLETE, why);
     options.all_files = 1;
     opened_refuse(folder, &options, BERTH_REASON_INCOMPLETE, why);
@@ -669,7 +657,7 @@ test_interrupted(void)
                  "{\"transformers_weights\": \"model-00002-of-00002.safetensors\"}");
     opened_refuse(folder, NULL, BERTH_REASON_INCOMPLETE, why);
     fixture_remove(in(folder, "config.json"));
-    put(folder, "model.fp16.safetensors", 1);
+    fixture_tensors(folder, "model.fp16.safetensors", 1);
     options = defaults();
     options.variant = "fp16";
     opened_refuse(folder, &options, BERTH_REASON_INCOMPLETE, why);
@@ -679,7 +667,7 @@ test_interrupted(void)
     opened_begin(&o, in(folder, "model-00002-of-00002.safetensors"), NULL);
     CHECK_EQ(o.summary.tensor_count, 2);
     opened_end(&o);
-    put(folder, "model.safetensors", 3);
+    fixture_tensors(folder, "model.safetensors", 3);
     CHECK_EQ(opened_accept(folder, NULL), 3);
     fixture_remove(in(folder, "model.safetensors"));
     fixture_model(folder, TWO_SHARDS);
@@ -699,16 +687,16 @@ test_unfinished_parts(void)
 
     fixture_text(in(folder, ".berth-part-1a2b3c4d-00001-of-00003.json.lock"), "");
     opened_refuse(folder, NULL, BERTH_REASON_NOT_FOUND, "no *.safetensors in this folder");
-    put(folder, ".berth-part-1a2b3c4d-model-00001.safetensors", 1);
+    fixture_tensors(folder, ".berth-part-1a2b3c4d-model-00001.safetensors", 1);
     opened_refuse(folder, NULL, BERTH_REASON_INCOMPLETE, why);
-    put(folder, ".berth-part-1a2b3c4d-model-00002.safetensors", 2);
+    fixture_tensors(folder, ".berth-part-1a2b3c4d-model-00002.safetensors", 2);
     opened_refuse(folder, NULL, BERTH_REASON_INCOMPLETE, why);
     options.all_files = 1;
     opened_refuse(folder, &options, BERTH_REASON_INCOMPLETE, why);
     options = defaults();
     options.variant = "fp16";
     opened_refuse(folder, &options, BERTH_REASON_INCOMPLETE, why);
-    put(folder, "other.safetensors", 3);
+    fixture_tensors(folder, "other.safetensors", 3);
     CHECK_EQ(opened_accept(folder, NULL), 3);
 }
 

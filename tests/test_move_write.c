@@ -17,7 +17,6 @@
 
 #include "kernels/digest.h"
 #include "kernels/fault.h"
-#include "kernels/sys.h"
 #include "loader/offload.h"
 #include "tests/fixture.h"
 #include "tests/leased.h"
@@ -85,29 +84,6 @@ pass_with(moved *m, berth_plan *plan)
     looked = passed(&m->l, 2);
     m->l.p.plan = first;
     return looked;
-}
-
-static int
-count_name(void *user, const char *name)
-{
-    int *const count = user;
-
-    *count += strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
-    return 0;
-}
-
-/* What lies in a folder; -1: there is none. */
-static int
-count_names(const char *folder)
-{
-    const int fd = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, folder);
-    int count = 0;
-
-    if (fd < 0)
-        return -1;
-    CHECK_EQ(berthi_sys_list(fd, count_name, &count), 0);
-    berthi_sys_close(fd);
-    return count;
 }
 
 /* Files that the model has written. */
@@ -184,11 +160,11 @@ there_and_back(const char *model, const berth_plan_options *high, const char *wo
         CHECK_EQ(m.report.written_bytes, 0);
         check_all(&m, m.l.p.plan);
         CHECK_EQ(moved_used(&m), m.memory);
-        CHECK_EQ(count_names(folder), 0);
+        CHECK_EQ(fixture_count(folder), 0);
     }
     moved_free_plans();
     moved_end(&m);
-    CHECK_EQ(count_names(folder), 0);
+    CHECK_EQ(fixture_count(folder), 0);
 }
 
 static void
@@ -350,7 +326,7 @@ several_files(const place *where)
         CHECK(moved_is_ok(&m, moved_wake(&m)));
         check_all(&m, steps[i]);
     }
-    CHECK_EQ(count_names(folder), 0);
+    CHECK_EQ(fixture_count(folder), 0);
     moved_free_plans();
     moved_end(&m);
 }
@@ -420,10 +396,10 @@ test_folder(void)
     memset(words, '/', strlen(words));
     free(words);
     m.l.options.offload_dir = NULL;
-    CHECK_EQ(count_names(folder), -1);
+    CHECK_EQ(fixture_count(folder), -1);
     low = plan_with(&m, &options, on_disk, 1);
     CHECK(moved_is_ok(&m, moved_move(&m, low)));
-    CHECK_EQ(count_names(folder), -1);
+    CHECK_EQ(fixture_count(folder), -1);
     T_REQUIRE(m.l.model->offload != NULL);
     CHECK_EQ(fstat(m.l.model->offload->file.fd, &state), 0);
     CHECK_EQ(state.st_nlink, 0);
@@ -490,7 +466,7 @@ test_refusals(void)
     T_REQUIRE(unlink(folder) == 0);
     CHECK(moved_is_ok(&m, moved_move(&m, low)));
     check_all(&m, low);
-    CHECK_EQ(count_names(fixture_format("%s/no", parent)), 0);
+    CHECK_EQ(fixture_count(fixture_format("%s/no", parent)), 0);
     moved_free_plans();
     moved_end(&m);
 }
@@ -528,7 +504,7 @@ static void
 attempt_end(const attempt *a, moved *m, berth_plan *low, berth_status status)
 {
     CHECK_EQ(count_files(m), status == BERTH_OK ? 2 : 1);
-    CHECK_EQ(count_names(a->folder), 0);
+    CHECK_EQ(fixture_count(a->folder), 0);
     if (berth_model_get_state(m->l.model) == BERTH_MODEL_AWAKE)
         (void)moved_is_ok(m, moved_sleep(m));
     (void)moved_is_ok(m, moved_wake(m));
@@ -720,7 +696,7 @@ test_killed(void)
     T_REQUIRE(waitpid(child, &status, 0) == child);
     CHECK(WIFSIGNALED(status));
     CHECK_EQ(WTERMSIG(status), SIGKILL);
-    CHECK_EQ(count_names(folder), 0);
+    CHECK_EQ(fixture_count(folder), 0);
 }
 
 int

@@ -18,7 +18,6 @@
 
 #include "kernels/digest.h"
 #include "kernels/fault.h"
-#include "kernels/sys.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"
 #include "tests/leased.h"
@@ -53,29 +52,6 @@ options_of(const place *where, int32_t type, bool is_double, int32_t dtype,
     options.pins = pin;
     options.pin_count = 1;
     return options;
-}
-
-static int
-count_name(void *user, const char *name)
-{
-    int *const count = user;
-
-    *count += strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
-    return 0;
-}
-
-/* What lies in a folder; -1: there is none. */
-static int
-count_names(const char *folder)
-{
-    const int fd = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, folder);
-    int count = 0;
-
-    if (fd < 0)
-        return -1;
-    CHECK_EQ(berthi_sys_list(fd, count_name, &count), 0);
-    berthi_sys_close(fd);
-    return count;
 }
 
 /* Bytes of the plan's disk that are not in the checkpoint as they are wanted. */
@@ -118,7 +94,7 @@ check_bytes(const char *model, const place *where, int32_t type, bool is_double,
     if (load(&l, folder)) {
         CHECK_GT(l.report.offloaded_bytes, 0);
         CHECK_EQ(l.report.offloaded_bytes, offloaded_bytes(&l));
-        CHECK_EQ(count_names(folder), 0);
+        CHECK_EQ(fixture_count(folder), 0);
         CHECK_EQ(loaded_see_checked(&l, &report), BERTH_OK);
         CHECK_EQ(report.mismatches, 0);
         CHECK_GT(passed(&l, 3), 0);
@@ -126,7 +102,7 @@ check_bytes(const char *model, const place *where, int32_t type, bool is_double,
             loaded_check(&l, loaded_quantized(model, &options));
     }
     loaded_end(&l);
-    CHECK_EQ(count_names(folder), 0);
+    CHECK_EQ(fixture_count(folder), 0);
 }
 
 static void
@@ -269,7 +245,7 @@ test_nothing_to_write(void)
     if (load(&l, folder)) {
         CHECK(l.model->offload == NULL);
         CHECK_EQ(l.report.offloaded_bytes, 0);
-        CHECK_EQ(count_names(folder), -1);
+        CHECK_EQ(fixture_count(folder), -1);
         CHECK_GT(passed(&l, 2), 0);
     }
     loaded_end(&l);
@@ -361,7 +337,7 @@ test_refusals(void)
     check_refused(file, 0, BERTH_REASON_NOT_FOUND, "opening the folder");
     check_refused(folder, 4096, BERTH_REASON_DISK_FULL,
                   "larger than this process may write");
-    CHECK_EQ(count_names(folder), 1);
+    CHECK_EQ(fixture_count(folder), 1);
 }
 
 /* --------------------------------------------------------------------- the folder */
@@ -378,14 +354,14 @@ test_folder_is_made_and_removed(void)
     if (load(&l, folder)) {
         struct stat state;
 
-        CHECK_EQ(count_names(folder), -1);
+        CHECK_EQ(fixture_count(folder), -1);
         CHECK_EQ(fstat(l.model->offload->file.fd, &state), 0);
         CHECK_EQ(state.st_nlink, 0);
         CHECK_EQ(state.st_mode & 07777, 0600);
         CHECK_GT(passed(&l, 2), 0);
     }
     loaded_end(&l);
-    CHECK_EQ(count_names(folder), -1);
+    CHECK_EQ(fixture_count(folder), -1);
 }
 
 /* Where files without a name are refused: an instant later there is none, either. */
@@ -419,7 +395,7 @@ test_named_for_a_moment(void)
             CHECK_EQ(state.st_mode & 07777, 0600);
             CHECK_EQ((uint64_t)state.st_size, offload->bytes);
         }
-        CHECK_EQ(count_names(folder), 0);
+        CHECK_EQ(fixture_count(folder), 0);
         berthi_offload_destroy(offload);
     }
     CHECK_GT(before, 0);
@@ -448,7 +424,7 @@ test_killed(void)
     T_REQUIRE(waitpid(child, &status, 0) == child);
     CHECK(WIFSIGNALED(status));
     CHECK_EQ(WTERMSIG(status), SIGKILL);
-    CHECK_EQ(count_names(folder), 0);
+    CHECK_EQ(fixture_count(folder), 0);
 }
 
 /* -------------------------------------------------------------------------- damage */
@@ -547,7 +523,7 @@ test_every_call_can_fail(void)
 
     CHECK_GT(counts.memory, 50);
     CHECK_GT(counts.system, 50);
-    CHECK_EQ(count_names(a.folder), -1);
+    CHECK_EQ(fixture_count(a.folder), -1);
 }
 
 static int
@@ -584,7 +560,7 @@ test_cancel(void)
         l.status = berth_load_finish(job, &l.model, &l.error);
         CHECK(l.status == BERTH_ECANCELLED || (ms > 0 && l.status == BERTH_OK));
         CHECK((l.model != NULL) == (l.status == BERTH_OK));
-        CHECK_EQ(count_names(folder), 0);
+        CHECK_EQ(fixture_count(folder), 0);
         loaded_end(&l);
         CHECK_EQ(fixture_open_fds(), fds);
     }

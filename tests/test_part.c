@@ -411,7 +411,7 @@ test_other_commands(void)
     CHECK_EQ(run_part(&c, model, 2, 2), BERTH_OK);
     CHECK_EQ(c.report.is_joined, 1);
     /* Nothing is left of the first command. */
-    CHECK_EQ(converted_count_files(c.options.output), 3);
+    CHECK_EQ(fixture_count(c.options.output), 3);
 }
 
 /* One that replaces a model: it stands until the join. */

@@ -2,7 +2,6 @@
 /* test_tools_save.c - files that appear when they are complete; counts in words. */
 #define _POSIX_C_SOURCE 200809L
 
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -18,19 +17,6 @@
 #include "tools/save.h"
 
 static const cli_command command = { .name = "test" };
-
-/* Files in a folder. */
-static int
-count_files(const char *folder)
-{
-    DIR *const dir = opendir(folder);
-    int count = 0;
-
-    for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
-        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
-    closedir(dir);
-    return count;
-}
 
 static void
 check_text(const char *path, const char *expected)
@@ -52,10 +38,10 @@ test_appears(void)
     output_text(&v.out, "one");
     output_flush(&v.out);
     CHECK(access(path, F_OK) != 0); /* not before it is complete */
-    CHECK_EQ(count_files(folder), 1);
+    CHECK_EQ(fixture_count(folder), 1);
     CHECK_EQ(save_end(&v, BERTH_OK), BERTH_OK);
     check_text(path, "one");
-    CHECK_EQ(count_files(folder), 1);
+    CHECK_EQ(fixture_count(folder), 1);
 }
 
 static uint32_t
@@ -88,7 +74,7 @@ test_mode_stays(void)
         check_text(path, "new");
         CHECK_EQ(mode_of(path), modes[i]);
     }
-    CHECK_EQ(count_files(folder), 1);
+    CHECK_EQ(fixture_count(folder), 1);
     umask(mask);
 }
 
@@ -125,7 +111,7 @@ test_weights(void)
     CHECK_EQ(save_begin(&v, &command, path, false), BERTH_EINVAL);
     CHECK_EQ(save_begin(&v, &command, path, true), BERTH_EINVAL);
     CHECK_EQ(save_end(&v, BERTH_EINVAL), BERTH_EINVAL);
-    CHECK_EQ(count_files(folder), 1);
+    CHECK_EQ(fixture_count(folder), 1);
     fixture_raw(path, 3, header, 2, 0); /* its header ends behind the file */
     CHECK_EQ(save_begin(&v, &command, path, true), BERTH_OK);
     CHECK_EQ(save_end(&v, BERTH_OK), BERTH_OK);
@@ -160,7 +146,7 @@ test_keeps(void)
     output_text(&v.out, "new");
     CHECK_EQ(save_end(&v, BERTH_OK), BERTH_OK);
     check_text(path, "new");
-    CHECK_EQ(count_files(folder), 1);
+    CHECK_EQ(fixture_count(folder), 1);
 }
 
 /* Somebody else makes a file of this name meanwhile. */
@@ -176,7 +162,7 @@ test_meets_another(void)
     fixture_text(path, "theirs");
     CHECK_EQ(save_end(&v, BERTH_OK), BERTH_EINVAL);
     check_text(path, "theirs");
-    CHECK_EQ(count_files(folder), 1);
+    CHECK_EQ(fixture_count(folder), 1);
 }
 
 /* The temporary name is taken: as a trap, or by a process of the same number elsewhere. */
@@ -200,7 +186,7 @@ test_temporary_name_is_taken(void)
     CHECK_EQ(save_end(&w, BERTH_OK), BERTH_OK);
     check_text(path, "the other");
     check_text(victim, "precious");
-    CHECK_EQ(count_files(folder), 3); /* the link is not ours to remove */
+    CHECK_EQ(fixture_count(folder), 3); /* the link is not ours to remove */
 }
 
 /* One that ends the process takes with it what is not complete, and nothing else. */
@@ -232,7 +218,7 @@ test_signal(void)
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
     CHECK_EQ(WEXITSTATUS(status), 130);
     CHECK_EQ(access(other, F_OK), 0);
-    CHECK_EQ(count_files(folder), 2);
+    CHECK_EQ(fixture_count(folder), 2);
 }
 
 static void
@@ -248,7 +234,7 @@ test_places(void)
              BERTH_ENOENT);
     CHECK_EQ(save_begin(&v, &command, folder, true), BERTH_EINVAL); /* a folder is there */
     CHECK_EQ(save_begin(&v, &command, "", true), BERTH_EINVAL);
-    CHECK_EQ(count_files(folder), 1);
+    CHECK_EQ(fixture_count(folder), 1);
     CHECK_EQ(chdir(folder), 0);
     CHECK_EQ(save_begin(&v, &command, "plain", false), BERTH_OK);
     CHECK_EQ(save_end(&v, BERTH_OK), BERTH_OK);

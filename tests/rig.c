@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/sys.h"
+#include "tests/fake_cuda.h"
 #include "tests/t.h"
 #include "tests/vacant.h"
 
@@ -215,4 +216,28 @@ rig_check_refused(const rig *r, const berthi_request *request, const char *why)
 
     rig_refuse(r, request, &error);
     CHECK_CONTAINS(error.message, why);
+}
+
+void
+rig_refused_by_each(void (*check)(const rig *r, const void *user), const void *user)
+{
+    static const char *const words[] = { "cpu", "sim:64MiB" };
+    static const fake_cuda_machine gpu = { .count = 1, .driver = 13000, .architecture = 90,
+                                           .memory_bytes = UINT64_C(64) << 20,
+                                           .is_late = true };
+    rig r;
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        T_REQUIRE(rig_open(&r, words[i]));
+        check(&r, user);
+        rig_close(&r);
+    }
+    fake_cuda_begin(&gpu);
+    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
+    check(&r, user);
+    CHECK_EQ(fake_cuda_read().under_way, 0);
+    CHECK_EQ(fake_cuda_read().launches, 0);
+    rig_close(&r);
+    fake_cuda_check_empty();
+    fake_cuda_end();
 }

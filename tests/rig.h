@@ -50,5 +50,10 @@ uint64_t rig_now(const rig *r);
 void rig_refuse(const rig *r, const berthi_request *request, berth_error *error);
 /* The same; `why` is among its words. */
 void rig_check_refused(const rig *r, const berthi_request *request, const char *why);
+/*
+ * `check` has requests refused by the host, by a simulated device and by a GPU of fake_cuda.h,
+ * which is asked for nothing meanwhile.
+ */
+void rig_refused_by_each(void (*check)(const rig *r, const void *user), const void *user);
 
 #endif

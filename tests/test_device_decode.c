@@ -353,7 +353,7 @@ test_kernels_of_gpus(void)
 /* -------------------------------------------------------------------------- refusals */
 
 static void
-check_refused_rows(const rig *r)
+check_refused_rows(const rig *r, const void *user)
 {
     weight w = make_weight(&shapes[9]);
     const stretch all = { 0, w.count, 0 };
@@ -361,6 +361,7 @@ check_refused_rows(const rig *r)
     const berthi_request good = request_of(&w, &all, memory);
     berthi_request bad = good;
 
+    (void)user;
     bad.arguments.decode_rows.dtype = BERTH_F64;
     rig_check_refused(r, &bad, "no weight is decoded to values of dtype ");
     bad = good;
@@ -382,7 +383,7 @@ check_refused_rows(const rig *r)
 }
 
 static void
-check_refusals(const rig *r)
+check_refusals(const rig *r, const void *user)
 {
     static const uint32_t sizes[] = { 0, 16, 48, 8192 };
     weight w = make_weight(&shapes[0]);
@@ -391,6 +392,7 @@ check_refusals(const rig *r)
     const berthi_request good = request_of(&w, &all, memory);
     berthi_request bad = good;
 
+    (void)user;
     bad.arguments.decode.dtype = BERTH_U8;
     rig_check_refused(r, &bad, "no weight is decoded to values of dtype ");
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -417,24 +419,8 @@ check_refusals(const rig *r)
 static void
 test_refused_by_each(void)
 {
-    static const char *const words[] = { "cpu", "sim:64MiB" };
-    rig r;
-
-    for (size_t k = 0; k < 2; k++) {
-        T_REQUIRE(rig_open(&r, words[k]));
-        check_refusals(&r);
-        check_refused_rows(&r);
-        rig_close(&r);
-    }
-    fake_cuda_begin(&late);
-    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
-    check_refusals(&r);
-    check_refused_rows(&r);
-    CHECK_EQ(fake_cuda_read().under_way, 0);
-    CHECK_EQ(fake_cuda_read().launches, 0);
-    rig_close(&r);
-    fake_cuda_check_empty();
-    fake_cuda_end();
+    rig_refused_by_each(check_refusals, NULL);
+    rig_refused_by_each(check_refused_rows, NULL);
 }
 
 /* Moves a pointer of the request and has it refused. */

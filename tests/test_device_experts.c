@@ -278,13 +278,14 @@ test_gpus(void)
 /* -------------------------------------------------------------------------- refusals */
 
 static void
-check_refusals(const rig *r)
+check_refusals(const rig *r, const void *user)
 {
     const layout l = make_layout(&shapes[0]);
     uint8_t *const memory = rig_alloc(r->device, l.bytes);
     const berthi_request good = request_at(&l, memory);
     berthi_request bad = good;
 
+    (void)user;
     bad.arguments.experts.dtype = BERTH_U8;
     rig_check_refused(r, &bad, "no product has inputs of dtype ");
     bad = good;
@@ -304,21 +305,7 @@ check_refusals(const rig *r)
 static void
 test_refused_by_each(void)
 {
-    rig r;
-
-    T_REQUIRE(rig_open(&r, "cpu"));
-    check_refusals(&r);
-    rig_close(&r);
-    T_REQUIRE(rig_open(&r, "sim:64MiB"));
-    check_refusals(&r);
-    rig_close(&r);
-    fake_cuda_begin(&late);
-    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
-    check_refusals(&r);
-    CHECK_EQ(fake_cuda_read().under_way, 0);
-    rig_close(&r);
-    fake_cuda_check_empty();
-    fake_cuda_end();
+    rig_refused_by_each(check_refusals, NULL);
 }
 
 /* What ends a GPU for the whole process. */

@@ -264,8 +264,9 @@ test_gpus(void)
 /* -------------------------------------------------------------------------- refusals */
 
 static void
-check_refusals(const rig *r, const problem *p)
+check_refusals(const rig *r, const void *user)
 {
+    const problem *const p = user;
     uint8_t *const memory = rig_alloc(r->device, p->bytes);
     berthi_request good;
     berthi_request bad;
@@ -292,21 +293,8 @@ static void
 test_refused_by_each(void)
 {
     problem p = make_problem(&shapes[3]);
-    rig r;
 
-    T_REQUIRE(rig_open(&r, "cpu"));
-    check_refusals(&r, &p);
-    rig_close(&r);
-    T_REQUIRE(rig_open(&r, "sim:64MiB"));
-    check_refusals(&r, &p);
-    rig_close(&r);
-    fake_cuda_begin(&late);
-    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
-    check_refusals(&r, &p);
-    CHECK_EQ(fake_cuda_read().under_way, 0);
-    rig_close(&r);
-    fake_cuda_check_empty();
-    fake_cuda_end();
+    rig_refused_by_each(check_refusals, &p);
     free_problem(&p);
 }
 

@@ -475,8 +475,9 @@ test_products(void)
 /* -------------------------------------------------------------------------- refusals */
 
 static void
-check_refusals(const rig *r, const problem *p)
+check_refusals(const rig *r, const void *user)
 {
+    const problem *const p = user;
     uint8_t *const memory = rig_alloc(r->device, p->bytes);
     berthi_request good;
     berthi_request bad;
@@ -508,18 +509,8 @@ static void
 test_refused_by_each(void)
 {
     problem p = make_problem(&shapes[0]);
-    rig r;
 
-    T_REQUIRE(rig_open(&r, "cpu"));
-    check_refusals(&r, &p);
-    rig_close(&r);
-    T_REQUIRE(rig_open(&r, "sim:64MiB"));
-    check_refusals(&r, &p);
-    rig_close(&r);
-    T_REQUIRE(open_gpu(&r, false));
-    check_refusals(&r, &p);
-    CHECK_EQ(fake_cuda_read().under_way, 0);
-    close_gpu(&r);
+    rig_refused_by_each(check_refusals, &p);
     free(p.memory);
 }
 

@@ -387,8 +387,9 @@ test_old_kernels_on_a_new_gpu(void)
 /* -------------------------------------------------------------------------- refusals */
 
 static void
-check_refusals(const rig *r, const weight *w)
+check_refusals(const rig *r, const void *user)
 {
+    const weight *const w = user;
     uint8_t *const memory = rig_alloc(r->device, w->bytes);
     const berthi_request good = request_at(w, memory);
     berthi_request bad = good;
@@ -428,21 +429,8 @@ static void
 test_refused_by_each(void)
 {
     weight w = make_weight(&shapes[0]);
-    rig r;
 
-    T_REQUIRE(rig_open(&r, "cpu"));
-    check_refusals(&r, &w);
-    rig_close(&r);
-    T_REQUIRE(rig_open(&r, "sim:64MiB"));
-    check_refusals(&r, &w);
-    rig_close(&r);
-    fake_cuda_begin(&late);
-    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
-    check_refusals(&r, &w);
-    CHECK_EQ(fake_cuda_read().under_way, 0);
-    rig_close(&r);
-    fake_cuda_check_empty();
-    fake_cuda_end();
+    rig_refused_by_each(check_refusals, &w);
     free_weight(&w);
 }
 

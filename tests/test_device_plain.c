@@ -329,11 +329,12 @@ check_codes_refused(const rig *r, uint8_t *const at[PARTS])
 }
 
 static void
-check_refusals(const rig *r)
+check_refusals(const rig *r, const void *user)
 {
     uint8_t *const memory = rig_alloc(r->device, 4096);
     uint8_t *const at[PARTS] = { memory, memory, memory, memory };
 
+    (void)user;
     check_numbers_refused(r, at);
     check_codes_refused(r, at);
     r->device->table->free(r->device, memory, 4096);
@@ -342,21 +343,7 @@ check_refusals(const rig *r)
 static void
 test_refused_by_each(void)
 {
-    rig r;
-
-    T_REQUIRE(rig_open(&r, "cpu"));
-    check_refusals(&r);
-    rig_close(&r);
-    T_REQUIRE(rig_open(&r, "sim:64MiB"));
-    check_refusals(&r);
-    rig_close(&r);
-    fake_cuda_begin(&late);
-    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
-    check_refusals(&r);
-    CHECK_EQ(fake_cuda_read().under_way, 0);
-    rig_close(&r);
-    fake_cuda_check_empty();
-    fake_cuda_end();
+    rig_refused_by_each(check_refusals, NULL);
 }
 
 /* What ends a GPU for the whole process. */

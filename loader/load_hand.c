@@ -275,7 +275,7 @@ late_ns(berthi_load *load, const berthi_load_tier *lane)
     uint64_t late;
 
     pthread_mutex_lock(&load->lock);
-    if (load->is_stopped)
+    if (load->is_stopped || berthi_job_is_cancelled(load->job))
         wait_ns = berthi_min_u64(wait_ns, BERTHI_HUNG_NS);
     late = berthi_add_capped(lane->moved_ns, wait_ns);
     pthread_mutex_unlock(&load->lock);

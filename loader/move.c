@@ -9,20 +9,26 @@
 
 typedef struct move move;
 
+/* What carries one model: memory of that model's context, which may be another for `other`. */
+typedef struct side {
+    berthi_kept kept; /* first: what the context has of a side that hangs is this */
+    berth_context *context;
+    berthi_carrier carrier;
+    berthi_replan replan; /* of a move; else zero */
+} side;
+
 struct move {
-    berthi_kept kept; /* first: what the context has of a move that hangs is this */
     berth_context *context;
     berth_model *model;
     berth_model *other; /* that is woken when `model` sleeps; NULL */
-    berthi_replan replan;
+    side *own;
+    side *others; /* of `other`; NULL */
     berth_move_options options;
     uint64_t start_ns;
     bool is_asleep;     /* the model, when the job ends */
     bool other_is_asleep;
     bool has_ended;     /* others may use the models again */
     berth_job *job;
-    berthi_carrier carrier;
-    berthi_carrier other_carrier;
     berth_status (*work)(move *m, berth_error *error);
 };
 
@@ -83,7 +89,7 @@ wake_again(move *m, berth_status status, berth_error *error)
 {
     berth_error later;
 
-    m->is_asleep = wake_from_undo(&m->carrier, &later) != BERTH_OK;
+    m->is_asleep = wake_from_undo(&m->own->carrier, &later) != BERTH_OK;
     if (m->is_asleep) {
         berthi_job_keep_error(m->job);
         if (status == BERTH_ECANCELLED)
@@ -93,7 +99,7 @@ wake_again(move *m, berth_status status, berth_error *error)
                               "is asleep"
                             : "; the model could not be brought back and is asleep");
     }
-    berthi_hold_free(&m->carrier);
+    berthi_hold_free(&m->own->carrier);
     return error->status;
 }
 
@@ -102,59 +108,59 @@ wake_again(move *m, berth_status status, berth_error *error)
 static berth_status
 do_sleep(move *m, berth_error *error)
 {
-    berth_status status = take(m, m->model, &m->carrier, error);
+    berth_status status = take(m, m->model, &m->own->carrier, error);
 
     if (status == BERTH_OK)
-        status = berthi_model_hold(&m->carrier, m->options.discards != 0, error);
+        status = berthi_model_hold(&m->own->carrier, m->options.discards != 0, error);
     if (status == BERTH_OK)
         status = commit(m, error);
     m->is_asleep = status == BERTH_OK;
     if (m->is_asleep)
         berthi_model_drop(m->model);
-    else if (m->carrier.model != NULL)
-        berthi_hold_free(&m->carrier);
+    else if (m->own->carrier.model != NULL)
+        berthi_hold_free(&m->own->carrier);
     return status;
 }
 
 static berth_status
 do_wake(move *m, berth_error *error)
 {
-    berth_status status = take(m, m->model, &m->carrier, error);
+    berth_status status = take(m, m->model, &m->own->carrier, error);
 
     if (status == BERTH_OK)
-        status = berthi_model_raise(&m->carrier, error);
+        status = berthi_model_raise(&m->own->carrier, error);
     m->is_asleep = status != BERTH_OK;
     if (!m->is_asleep)
-        berthi_hold_free(&m->carrier);
+        berthi_hold_free(&m->own->carrier);
     return status;
 }
 
 static berth_status
 do_move(move *m, berth_error *error)
 {
-    berth_status status = take(m, m->model, &m->carrier, error);
+    berth_status status = take(m, m->model, &m->own->carrier, error);
 
     if (status != BERTH_OK)
         return status;
-    status = berthi_replan_run(&m->replan, &m->carrier, error);
+    status = berthi_replan_run(&m->own->replan, &m->own->carrier, error);
     return status == BERTH_OK ? status : wake_again(m, status, error);
 }
 
 static berth_status
 do_swap(move *m, berth_error *error)
 {
-    berth_status status = take(m, m->model, &m->carrier, error);
+    berth_status status = take(m, m->model, &m->own->carrier, error);
 
     if (status == BERTH_OK)
-        status = take(m, m->other, &m->other_carrier, error);
+        status = take(m, m->other, &m->others->carrier, error);
     if (status == BERTH_OK)
-        status = berthi_model_hold(&m->carrier, m->options.discards != 0, error);
+        status = berthi_model_hold(&m->own->carrier, m->options.discards != 0, error);
     if (status != BERTH_OK)
         return status;
     berthi_model_drop(m->model);
-    status = berthi_model_raise(&m->other_carrier, error);
+    status = berthi_model_raise(&m->others->carrier, error);
     if (status == BERTH_OK) {
-        berthi_hold_free(&m->other_carrier);
+        berthi_hold_free(&m->others->carrier);
         m->other_is_asleep = false;
         m->is_asleep = true;
         return BERTH_OK;
@@ -176,6 +182,16 @@ sum_up(const berth_model *model, berth_move_report *report)
 }
 
 static void
+count_side(const side *s, berth_move_report *report)
+{
+    if (s == NULL)
+        return;
+    report->carried_bytes += s->carrier.carried_bytes;
+    report->read_bytes += s->carrier.read_bytes;
+    report->written_bytes += s->carrier.written_bytes;
+}
+
+static void
 report(const move *m)
 {
     berth_move_report *const out = m->options.report;
@@ -185,22 +201,23 @@ report(const move *m)
     memset(out, 0, sizeof *out);
     sum_up(m->model, out);
     sum_up(m->other, out);
-    out->carried_bytes = m->carrier.carried_bytes + m->other_carrier.carried_bytes;
-    out->read_bytes = m->carrier.read_bytes + m->other_carrier.read_bytes;
-    out->written_bytes = m->carrier.written_bytes; /* of a move: it has no other carrier */
+    count_side(m->own, out);
+    count_side(m->others, out);
     out->seconds = 1e-9 * (double)(berthi_sys_now_ns() - m->start_ns);
 }
 
 /* One that hangs stays, and its model with it. */
 static void
-end_carrier(const move *m, berthi_carrier *carrier)
+end_side(side *s)
 {
+    berthi_carrier *const carrier = &s->carrier;
+
     if (!carrier->is_hung) {
         berthi_carrier_fini(carrier);
         return;
     }
     atomic_fetch_add(&carrier->model->stranded, 1);
-    berthi_log(m->context, BERTH_LOG_WARNING,
+    berthi_log(s->context, BERTH_LOG_WARNING,
                "copies have not ended: %u slabs and %u buffers stay with them",
                (unsigned)carrier->left_count, (unsigned)carrier->buffers.count);
 }
@@ -211,8 +228,9 @@ end(move *m)
     if (m->has_ended)
         return;
     m->has_ended = true;
-    end_carrier(m, &m->carrier);
-    end_carrier(m, &m->other_carrier);
+    end_side(m->own);
+    if (m->others != NULL)
+        end_side(m->others);
     if (m->other != NULL)
         berthi_model_end_move(m->other, m->other_is_asleep);
     berthi_model_end_move(m->model, m->is_asleep);
@@ -231,33 +249,40 @@ run_move(berth_job *job, void *user, berth_error *error)
     return status;
 }
 
-/* True where nothing of it hangs: it has ended, and its model may go. */
-static bool
-try_end_carrier(move *m, berthi_carrier *carrier)
+static void
+free_side(side *s)
 {
-    berth_model *const model = carrier->model;
+    berthi_replan_fini(&s->replan);
+    berthi_memory_free(s->context, BERTHI_PURPOSE_OBJECT, s, sizeof *s);
+}
 
-    if (model == NULL)
-        return true;
-    if (!berthi_carrier_is_over(carrier))
+/* It has ended, and its model may go. */
+static bool
+try_end(berthi_kept *kept)
+{
+    side *const s = (side *)kept;
+    berth_model *const model = s->carrier.model;
+
+    if (!berthi_carrier_is_over(&s->carrier))
         return false;
-    berthi_carrier_fini(carrier);
-    berthi_replan_fini(&m->replan); /* of a move: it has no other carrier */
+    berthi_carrier_fini(&s->carrier);
+    free_side(s);
     atomic_fetch_sub(&model->stranded, 1);
     return true;
 }
 
-static bool
-try_end(berthi_kept *kept)
+/* Of a side that hangs its own context sees the end. NULL is allowed. */
+static void
+leave_side(side *s)
 {
-    move *const m = (move *)kept;
-    const bool has_one = try_end_carrier(m, &m->carrier);
-    const bool has_other = try_end_carrier(m, &m->other_carrier);
-
-    if (!has_one || !has_other)
-        return false;
-    berthi_memory_free(m->context, BERTHI_PURPOSE_OBJECT, m, sizeof *m);
-    return true;
+    if (s == NULL)
+        return;
+    if (!s->carrier.is_hung) {
+        free_side(s);
+        return;
+    }
+    s->kept.try_end = try_end;
+    berthi_context_keep(s->context, &s->kept);
 }
 
 static void
@@ -266,12 +291,8 @@ free_move(void *user)
     move *const m = user;
 
     end(m);
-    if (m->carrier.is_hung || m->other_carrier.is_hung) {
-        m->kept.try_end = try_end;
-        berthi_context_keep(m->context, &m->kept);
-        return;
-    }
-    berthi_replan_fini(&m->replan);
+    leave_side(m->own);
+    leave_side(m->others);
     berthi_memory_free(m->context, BERTHI_PURPOSE_OBJECT, m, sizeof *m);
 }
 
@@ -284,6 +305,18 @@ check_arguments(const berth_model *model, berth_job **out_job, berth_error *erro
         return berthi_fail_argument(error, "out_job", "is NULL");
     *out_job = NULL;
     return model != NULL ? BERTH_OK : berthi_fail_argument(error, "model", "is NULL");
+}
+
+static berth_status
+create_side(berth_model *model, side **out, berth_error *error)
+{
+    side *const s = berthi_memory_zalloc(model->context, BERTHI_PURPOSE_OBJECT, sizeof *s);
+
+    *out = s;
+    if (s == NULL)
+        return berthi_fail_memory(error, "moving a model");
+    s->context = model->context;
+    return BERTH_OK;
 }
 
 /* A model that is ours until end(). */
@@ -307,11 +340,14 @@ begin(berth_model *model, bool is_asleep, const berth_move_options *options, mov
     m->options = taken;
     m->is_asleep = is_asleep;
     m->start_ns = berthi_sys_now_ns();
-    status = berthi_model_begin_move(model, is_asleep, error);
+    status = create_side(model, &m->own, error);
+    if (status == BERTH_OK)
+        status = berthi_model_begin_move(model, is_asleep, error);
     if (status == BERTH_OK) {
         *out = m;
         return BERTH_OK;
     }
+    leave_side(m->own);
     berthi_memory_free(m->context, BERTHI_PURPOSE_OBJECT, m, sizeof *m);
     return status;
 }
@@ -394,13 +430,13 @@ berth_model_move_start(berth_model *model, const berth_plan *plan,
         status = begin(model, false, options, &m, error);
     if (status != BERTH_OK)
         return status;
-    status = berthi_replan_init(&m->replan, model, plan, error);
+    status = berthi_replan_init(&m->own->replan, model, plan, error);
     if (status != BERTH_OK) {
         free_move(m);
         return status;
     }
     m->work = do_move;
-    return start(m, "move", m->replan.bytes, out_job, error);
+    return start(m, "move", m->own->replan.bytes, out_job, error);
 }
 
 berth_status
@@ -419,7 +455,9 @@ berth_model_swap_start(berth_model *model, berth_model *other,
         status = begin(model, false, options, &m, error);
     if (status != BERTH_OK)
         return status;
-    status = berthi_model_begin_move(other, true, error);
+    status = create_side(other, &m->others, error);
+    if (status == BERTH_OK)
+        status = berthi_model_begin_move(other, true, error);
     if (status != BERTH_OK) {
         free_move(m);
         return status;

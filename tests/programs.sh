@@ -206,6 +206,7 @@ stored               threadless coverage valgrind
 stream_groups        threadless
 stream_run           threadless
 stream_settle        threadless
+swap_contexts        waits
 tier_list            threadless coverage
 tools_tree           threadless
 train                threadless

@@ -21,6 +21,7 @@ typedef struct request {
     const uint32_t *numbers;
     uint32_t count;
     uint32_t held;           /* of the first so many, those that are away */
+    uint32_t hits;           /* of those, that lay in a slot */
 } request;
 
 /* ---------------------------------------------------------------------- requests */
@@ -191,8 +192,7 @@ hold(request *r, berth_error *error)
             continue;
         if (slot != NULL) {
             berthi_lease_cache_touch(slot);
-            slot->share->hits++;
-            r->line->summary.expert_hits++;
+            r->hits++;
         } else {
             status = fill(r, unit, &slot, error);
         }
@@ -246,6 +246,27 @@ await(const request *r, uint64_t deadline_ns, berthi_stream *stream, berth_error
     return status;
 }
 
+/* All of them have come. */
+static void
+count_leases(const request *r)
+{
+    berthi_lease_share *share = NULL; /* all are of one layer */
+
+    for (uint32_t i = 0; i < r->count; i++) {
+        berthi_lease_slot *const slot = slot_at(r, i);
+
+        if (slot == NULL)
+            continue;
+        slot->leases++;
+        share = slot->share;
+        share->acquired++;
+        r->line->summary.experts_acquired++;
+    }
+    if (share != NULL)
+        share->hits += r->hits;
+    r->line->summary.expert_hits += r->hits;
+}
+
 static berth_status
 lease(request *r, berthi_stream *stream, berth_error *error)
 {
@@ -261,15 +282,8 @@ lease(request *r, berthi_stream *stream, berth_error *error)
     keep_no_longer(r);
     if (status == BERTH_OK)
         status = await(r, deadline_ns, stream, error);
-    for (uint32_t i = 0; i < r->count && status == BERTH_OK; i++) {
-        berthi_lease_slot *const slot = slot_at(r, i);
-
-        if (slot == NULL)
-            continue;
-        slot->leases++;
-        slot->share->acquired++;
-        r->line->summary.experts_acquired++;
-    }
+    if (status == BERTH_OK)
+        count_leases(r);
     let_go(r);
     return status;
 }

@@ -510,6 +510,8 @@ test_a_file_that_is_short(void)
     }
     for (uint32_t i = 0; i < 4; i++)
         CHECK_EQ(l.leases->lines[0].slots[i].leases, 0);
+    CHECK_EQ(experts_summary(&l).experts_acquired, 2 + 3 * 2);
+    CHECK_EQ(experts_summary(&l).expert_hits, 3 * 2); /* of those that were acquired */
     CHECK_EQ(l.wrong, 0);
     leased_end(&l);
 }

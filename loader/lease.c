@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "kernels/sys.h"
+#include "kernels/trace.h"
 #include "loader/lease_state.h"
 
 #define DEFAULT_RING_BYTES (UINT64_C(256) << 20)
@@ -215,13 +216,21 @@ await_slot(berthi_leases *leases, berthi_lease_line *line, uint32_t number,
            uint64_t deadline_ns, berthi_lease_slot **out_slot, berth_error *error)
 {
     berth_status status = find_or_fill(leases, line, number, out_slot, error);
+    uint64_t begin_ns;
 
+    if (status != BERTH_OK || *out_slot != NULL)
+        return status;
+    begin_ns = berthi_trace_begin(leases->context);
+    line->summary.host_waits++;
     while (status == BERTH_OK && *out_slot == NULL) {
-        if (berthi_sys_condition_wait_until(&line->changed, &line->lock, deadline_ns) != 0
-            && !berthi_lease_put_off(leases, &deadline_ns))
-            return berthi_lease_fail_time(leases, &leases->units[number], error);
-        status = find_or_fill(leases, line, number, out_slot, error);
+        if (berthi_sys_condition_wait_until(&line->changed, &line->lock, deadline_ns) == 0
+            || berthi_lease_put_off(leases, &deadline_ns))
+            status = find_or_fill(leases, line, number, out_slot, error);
+        else
+            status = berthi_lease_fail_time(leases, &leases->units[number], error);
     }
+    berthi_trace_end(leases->context, BERTH_TRACE_WAIT, "caller", begin_ns, 0,
+                     BERTHI_TRACE_NOTHING);
     return status;
 }
 

@@ -597,6 +597,7 @@ test_a_slot_that_has_failed_is_free_soon(void)
     asker other = { .status = BERTH_PENDING };
     berthi_lease_line *line;
     pthread_t thread;
+    uint64_t waits;
     berth_error error;
     leased l;
 
@@ -610,11 +611,13 @@ test_a_slot_that_has_failed_is_free_soon(void)
     line->slots[0].waiters = 1;
     line->slots[0].fill = BERTHI_LEASE_FAILED;
     pthread_mutex_unlock(&line->lock);
+    waits = summary(&l).host_waits;
     other.leased = &l;
     other.layer = layer_of(&l, 1);
     T_REQUIRE(pthread_create(&thread, NULL, ask, &other) == 0);
     berthi_sys_sleep(UINT64_C(50000000));
     CHECK(!atomic_load(&other.has_answer));
+    CHECK_EQ(summary(&l).host_waits, waits + 1);
     pthread_mutex_lock(&line->lock);
     line->slots[0].waiters = 0;
     (void)berthi_lease_await_feeder(l.leases, line, &line->slots[0], 0, &error);

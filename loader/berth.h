@@ -2053,9 +2053,10 @@ typedef enum berth_load_bottleneck {
 typedef struct berth_load_report {
     uint64_t planned_bytes;   /* of all slabs, slots and scratch included             */
     uint64_t allocated_bytes; /* devices and hooks were asked for; of a load equal    */
-    uint64_t placed_bytes;    /* put into berths                                      */
+    uint64_t placed_bytes;    /* as stored, of what was put into berths               */
     uint64_t bytes_read;
-    uint64_t quantized_bytes; /* of `placed_bytes`: encoded on the way                */
+    uint64_t quantized_bytes; /* as they lie in berths, of what was encoded or cast
+                                 on the way                                           */
     uint64_t ring_bytes;      /* of staging, at most                                  */
     double seconds;
     double first_seconds;     /* until the first bytes lay in their berth             */

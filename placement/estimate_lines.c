@@ -84,12 +84,16 @@ berthi_estimate_bytes(const berthi_estimate *estimate, int32_t part)
 
 /* ---------------------------------------------------------- weights and runtime */
 
-/* Headers know; so does a class that has a row, of values that are stored as it computes them. */
+/*
+ * Headers know; so does a class that has a row, of values that are stored as it computes them,
+ * where nothing stands beside it.
+ */
 static int32_t
 weights_basis(const berthi_estimate_model *model, bool is_quantized)
 {
     const berthi_shape *const shape = model->shape;
-    const bool is_exact = shape->is_known && !shape->has_unknown_layers
+    const bool is_whole = !shape->has_tower && !shape->is_inner;
+    const bool is_exact = shape->is_known && is_whole && !shape->has_unknown_layers
                           && (is_quantized || !shape->is_quantized);
 
     return model->has_headers || is_exact ? BERTHI_BASIS_EXACT : BERTHI_BASIS_ESTIMATE;
@@ -152,14 +156,15 @@ berthi_note_model(berthi_estimate *out, const berthi_estimate_model *model,
     const berthi_shape *const shape = model->shape;
 
     if (!shape->is_known && !model->has_headers)
-        berthi_note_add(out, "this model_type has no row here: weights are counted as of a "
-                             "dense gated decoder; open the checkpoint for its own");
+        berthi_note_add(out, "this model_type is not known here: its weights are guessed, as "
+                             "those of a gated decoder, and may be far off; the "
+                             "checkpoint's headers have its own");
     if (shape->has_unknown_layers)
-        berthi_note_add(out, "layer_types has words that are not known here: such layers "
-                             "are counted as full attention, the most they can be");
-    if (shape->has_tower && !model->has_headers)
-        berthi_note_add(out, "the vision or audio tower is not counted: its bytes need the "
-                             "checkpoint's headers");
+        berthi_note_add(out, "layer_types or widths have what is not known here: such layers "
+                             "are counted as full attention, of the largest width");
+    if ((shape->has_tower || shape->is_inner) && !model->has_headers)
+        berthi_note_add(out, "only the language model is counted, no tower, projector or head "
+                             "around it: their bytes need the checkpoint's headers");
     if (shape->is_quantized && !model->has_headers)
         berthi_note_add(out, "config.json says that the files are quantized already: "
                              "native is counted as %s values; their own bytes need headers",

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/text.h"
 #include "placement/shape_read.h"
 #include "quant/format.h"
 
@@ -136,6 +137,22 @@ static bool
 has_object(const berthi_json_value *root, const char *key)
 {
     return berthi_json_kind_of(berthi_json_get(root, key)) == BERTHI_JSON_OBJECT;
+}
+
+/*
+ * A model beside the language model: a tower, or whatever has a model_type of its own in an object
+ * that is called so ("encoder_config", "qformer_config").
+ */
+static bool
+has_tower(const berthi_json_value *root, const berthi_json_value *model)
+{
+    for (const berthi_json_value *v = berthi_json_first(root); v != NULL;
+         v = berthi_json_next(v)) {
+        if (v != model && berthi_text_ends(berthi_text_of(berthi_json_key(v)), "_config")
+            && berthi_json_get(v, "model_type") != NULL)
+            return true;
+    }
+    return has_object(root, "vision_config") || has_object(root, "audio_config");
 }
 
 /* A text of the language model's object, or else of the root; "" without. */
@@ -401,8 +418,8 @@ berthi_shape_read(const berthi_json_value *config, const char *file, berthi_shap
                            &(berthi_about){ .file = file }, "not an object");
     r.model = find_model(config);
     out->family = berthi_family_find(text_of(&r, "model_type"), &out->is_known);
-    out->has_tower =
-        has_object(config, "vision_config") || has_object(config, "audio_config");
+    out->has_tower = has_tower(config, r.model);
+    out->is_inner = r.model != config;
     out->is_quantized = has_object(config, "quantization_config")
                         || has_object(r.model, "quantization_config");
     out->ties_embeddings = ties(&r, out->family->flags & BERTHI_FAMILY_TIES);

@@ -10,8 +10,9 @@
  * counted as a dense gated decoder (the shape of Llama), and `is_known` is false.
  *
  * Multimodal models: the language model's numbers, from "text_config" (or
- * "llm_config", "language_config"). Vision towers and projectors are not counted
- * here: `has_tower` says that there is one, and their bytes need headers.
+ * "llm_config", "language_config"). Towers, projectors and heads around it are not
+ * counted here: `has_tower` and `is_inner` say that there may be some, and their bytes
+ * need headers.
  *
  * Where there are headers, the list of weights comes from them and not from here;
  * layers, heads and windows are needed all the same.
@@ -95,8 +96,9 @@ typedef struct berthi_layer {
 typedef struct berthi_shape {
     const berthi_family *family;
     bool is_known;             /* the model_type has a row of its own               */
-    bool has_tower;            /* a vision or audio tower that is not counted       */
-    bool has_unknown_layers;   /* of a type not known here: counted as attention    */
+    bool has_tower;            /* a model beside it that is not counted             */
+    bool is_inner;             /* the model of another that is not counted          */
+    bool has_unknown_layers;   /* or widths by layer: counted as the most it can be */
     bool is_quantized;         /* has a quantization_config                         */
     bool ties_embeddings;
     bool has_final_norm;

@@ -414,6 +414,8 @@ test_basis_of_weights(void)
     static const char unknown[] = "\"model_type\": \"new\"";
     static const char odd[] = "\"model_type\": \"llama\", \"layer_types\": [\"x\", \"x\"]";
     static const char stored[] = "\"model_type\": \"llama\", \"quantization_config\": {}";
+    static const char beside[] = "\"model_type\": \"llama\", \"vision_config\": {}";
+    static const char around[] = "\"text_config\": {\"model_type\": \"llama\"}";
 
     CHECK_EQ(basis_of(known, BERTHI_TYPE_NATIVE, false), BERTHI_BASIS_EXACT);
     CHECK_EQ(basis_of(unknown, BERTHI_TYPE_NATIVE, false), BERTHI_BASIS_ESTIMATE);
@@ -423,6 +425,9 @@ test_basis_of_weights(void)
     CHECK_EQ(basis_of(stored, BERTHI_TYPE_NATIVE, false), BERTHI_BASIS_ESTIMATE);
     CHECK_EQ(basis_of(stored, BERTHI_TYPE_NF4, false), BERTHI_BASIS_EXACT);
     CHECK_EQ(basis_of(stored, BERTHI_TYPE_NATIVE, true), BERTHI_BASIS_EXACT);
+    CHECK_EQ(basis_of(beside, BERTHI_TYPE_NATIVE, false), BERTHI_BASIS_ESTIMATE);
+    CHECK_EQ(basis_of(beside, BERTHI_TYPE_NATIVE, true), BERTHI_BASIS_EXACT);
+    CHECK_EQ(basis_of(around, BERTHI_TYPE_NF4, false), BERTHI_BASIS_ESTIMATE);
 }
 
 /* The attention is the larger half where i is small. */
@@ -442,7 +447,7 @@ test_attention_is_larger(void)
     CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_ACTIVATIONS),
              3 * 10 * 2 * (2 * 64 + 64 + (8 + 2 * 4) * 32 + 8 * 32));
     CHECK_EQ(out.note_count, 1);
-    CHECK_CONTAINS(out.notes[0], "dense gated decoder");
+    CHECK_CONTAINS(out.notes[0], "guessed, as those of a gated decoder");
     options.is_eager = true;
     options.has_all_logits = true;
     options.dtype = BERTH_F32;
@@ -507,7 +512,8 @@ test_notes(void)
     options = options_of(e, BERTHI_TYPE_NATIVE);
     out = estimate(e, &options);
     CHECK_EQ(out.note_count, 1);
-    CHECK_CONTAINS(out.notes[0], "tower is not counted");
+    CHECK_CONTAINS(out.notes[0], "only the language model is counted");
+    CHECK_EQ(berthi_estimate_find(&out, BERTHI_PART_LINEARS)->basis, BERTHI_BASIS_ESTIMATE);
     CHECK_CONTAINS(berthi_estimate_find(&out, BERTHI_PART_CACHE)->reason, "windows");
     CHECK_CONTAINS(berthi_estimate_find(&out, BERTHI_PART_LINEARS)->reason,
                    "matrices inside the layers");

@@ -557,6 +557,38 @@ test_nested(void)
     CHECK_EQ(estimated_text(TINY(", \"dtype\": \"auto\""))->shape.dtype, BERTH_BF16);
 }
 
+/* What stands beside the language model or around it goes by many names. */
+static void
+test_beside(void)
+{
+    static const struct {
+        const char *more;
+        bool has_tower;
+    } rows[] = {
+        { "\"rope_config\": {\"factor\": 2}", false },
+        { "\"quantization_config\": {\"quant_method\": \"fp8\"}", false },
+        { "\"encoder\": {\"model_type\": \"x\"}", false },
+        { "\"other_config\": null", false },
+        { "\"encoder_config\": {\"model_type\": \"granite_speech_encoder\"}", true },
+        { "\"acoustic_tokenizer_encoder_config\": {\"model_type\": \"x\"}", true },
+        { "\"qformer_config\": {\"model_type\": \"blip_2_qformer\"}", true },
+        { "\"vision_config\": {}", true },
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const estimated *e = estimated_text(
+            fixture_format("{\"text_config\": %s, %s}", TINY(""), rows[i].more));
+
+        T_REQUIRE(e != NULL);
+        if (!CHECK_EQ(e->shape.has_tower, rows[i].has_tower) || !CHECK(e->shape.is_inner))
+            T_NOTE("%s", rows[i].more);
+        e = estimated_text(fixture_format("{%s, %s", rows[i].more, &TINY("")[1]));
+        T_REQUIRE(e != NULL);
+        if (!CHECK_EQ(e->shape.has_tower, rows[i].has_tower) || !CHECK(!e->shape.is_inner))
+            T_NOTE("%s", rows[i].more);
+    }
+}
+
 /* ---------------------------------------------------------------------- refusals */
 
 static void
@@ -863,6 +895,7 @@ main(int argc, char **argv)
     T_RUN(test_unknown);
     T_RUN(test_narrow_words);
     T_RUN(test_nested);
+    T_RUN(test_beside);
     T_RUN(test_refusals);
     T_RUN(test_bounds);
     T_RUN(test_left_out);

@@ -196,26 +196,6 @@ ties(berthi_shape_reading *r, bool fallback)
     return is_tied;
 }
 
-static void
-read_biases(berthi_shape_reading *r, uint64_t flags)
-{
-    berthi_shape *const shape = r->shape;
-    const bool has_all =
-        flags & BERTHI_FAMILY_USE_BIAS
-        && berthi_shape_flag(
-            r, "use_bias", berthi_shape_flag(r, "bias", flags & BERTHI_FAMILY_MLP_BIAS));
-    const bool has_qkv =
-        berthi_shape_flag(r, "use_qkv_bias", flags & BERTHI_FAMILY_QKV_BIAS);
-
-    shape->has_attention_bias = flags & BERTHI_FAMILY_USE_BIAS
-                                    ? has_all
-                                    : berthi_shape_flag(r, "attention_bias", has_qkv);
-    shape->has_mlp_bias =
-        flags & BERTHI_FAMILY_USE_BIAS
-            ? has_all
-            : berthi_shape_flag(r, "mlp_bias", flags & BERTHI_FAMILY_MLP_BIAS);
-}
-
 /* ------------------------------------------------------- what all layers share */
 
 static void
@@ -340,6 +320,9 @@ read_positions(berthi_shape_reading *r, uint64_t flags)
             shape->positions + (flags & BERTHI_FAMILY_TWO_ROWS ? 2 : 0);
     if (flags & BERTHI_FAMILY_PADDED)
         shape->positions -= berthi_min_u64(shape->positions, 2);
+    if (flags & BERTHI_FAMILY_RELATIVE)
+        shape->relative_rows = berthi_shape_member(r, "relative_attention_num_buckets", 1,
+                                                   BERTHI_SHAPE_HEADS, 32);
     if (flags & BERTHI_FAMILY_BOTH_WAYS)
         berthi_shape_read_filling(r);
     shape->layer_words =
@@ -378,20 +361,13 @@ read_model(berthi_shape_reading *r)
             berthi_shape_need(r, encoder_keys, BERTHI_SHAPE_LAYERS, 0);
     shape->vocabulary =
         berthi_shape_need(r, vocabulary_keys, UINT32_MAX, family->vocabulary);
-    /* OPT has its words narrower in one of its models, and ends without a norm there. */
+    /* OPT has its words narrower in one of its models. */
     shape->embedding = berthi_shape_member(r, "word_embed_proj_dim", 1,
                                            BERTHI_SHAPE_WIDTH / 16, shape->hidden);
-    shape->has_final_norm =
-        (family->flags & (BERTHI_FAMILY_BARE_NORMS | BERTHI_FAMILY_NO_LAST_NORM)) == 0
-        && berthi_shape_flag(r, "do_layer_norm_before", true)
-        && !berthi_shape_flag(r, "_remove_final_layer_norm", false);
     read_positions(r, family->flags);
-    /* Falcon's later models have a norm for each half of the layer. */
-    shape->layer_norms =
-        family->norms + berthi_shape_flag(r, "new_decoder_architecture", false);
     shape->mlp_matrices = mlp_matrices(r, family->flags);
     berthi_shape_read_state(r);
-    read_biases(r, family->flags);
+    berthi_shape_read_biases(r);
     if (family->flags & BERTHI_FAMILY_ALL_STATE)
         return;
     read_heads(r, family);

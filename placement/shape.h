@@ -52,6 +52,8 @@ typedef struct berthi_state_layer {
     uint64_t key_dim;     /* DELTA: of a key; MAMBA, MAMBA2: state_size             */
     uint64_t step_rank;   /* MAMBA: time_step_rank                                  */
     uint64_t kernel;      /* positions of the convolution                           */
+    bool has_bias;        /* of its linear layers                                   */
+    bool has_kernel_bias; /* of the convolution                                     */
 } berthi_state_layer;
 
 /* DeBERTa's positions. */
@@ -113,6 +115,7 @@ typedef struct berthi_shape {
     uint64_t encoder_positions; /* rows of its table, which it fills; 0: it has none */
     uint64_t sound_bands;      /* that an encoder hears; 0: it reads words          */
     uint64_t token_types;      /* rows of a table of them; 0: none                  */
+    uint64_t relative_rows;    /* of a table of positions a side; 0: none           */
     uint64_t layer_sets;       /* of weights, that layers share; 0: each has its own    */
     berthi_distances distances;
     uint64_t layer_words;      /* rows of a table that has a part for each layer    */
@@ -126,8 +129,14 @@ typedef struct berthi_shape {
     berthi_state_layer state;  /* of the STATE layers                               */
     uint64_t layer_norms;      /* on the hidden state, in a layer                   */
     uint64_t mlp_matrices;     /* 3 where the MLP is gated, else 2                  */
-    bool has_attention_bias;
+    uint64_t head_biases;      /* of V numbers each                                 */
+    bool has_attention_bias;   /* of queries, keys and values                       */
+    bool has_output_bias;      /* of attention                                      */
     bool has_mlp_bias;
+    bool has_norm_bias;
+    bool has_word_norm;        /* behind the embeddings                             */
+    bool has_head_norms;       /* of queries and keys                               */
+    bool has_transform_bias;   /* of the layer before a head that fills gaps        */
     uint32_t kind_count;
     berthi_layer kinds[BERTHI_LAYER_KINDS]; /* in order of their first layer */
     uint8_t layer_kinds[BERTHI_SHAPE_LAYERS]; /* of each layer of the decoder */

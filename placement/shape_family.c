@@ -56,7 +56,7 @@ static const berthi_family_names mpnet = { "q", "k", "v", "o", NULL, "dense", "d
     (F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TIES) | F(CLASSIC) | F(FUSED_QKV))
 /* BERT has its norms behind the halves of a layer, so one behind the words; others before. */
 #define NORM_FIRST_FLAGS \
-    (F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TIES) | F(CLASSIC) | F(BOTH_WAYS))
+    (F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TIES) | F(CLASSIC) | F(BOTH_WAYS) | F(TWO_BIASES))
 #define BERT_FLAGS (NORM_FIRST_FLAGS | F(WORD_NORM) | F(NO_LAST_NORM))
 #define BART_FLAGS (F(PLAIN_MLP) | BIASES | F(TIES) | F(CLASSIC) | F(ENCODER))
 #define GPTJ_FLAGS (F(PLAIN_MLP) | F(MLP_BIAS) | F(NORM_BIAS) | F(HEAD_BIAS) | F(CLASSIC))
@@ -82,7 +82,8 @@ static const berthi_family families[] = {
     { .model_type = "camembert", .names = &bert, .flags = BERT_FLAGS | F(PADDED), .norms = 2 },
     { .model_type = "codegen", .names = &codegen, .flags = GPTJ_FLAGS | F(FUSED_QKV),
       .norms = 1 },
-    { .model_type = "cohere", .names = &llama, .flags = F(TIES), .norms = 1 },
+    { .model_type = "cohere", .names = &llama, .norms = 1,
+      .flags = F(TIES) | F(WIDE_NORMS) | F(ASKED_NORMS) },
     { .model_type = "cohere2", .names = &llama, .flags = F(TIES), .norms = 1,
       .window = BERTHI_WINDOW_PATTERN, .pattern = 4 },
     { .model_type = "data2vec-text", .names = &bert, .flags = BERT_FLAGS | F(PADDED),
@@ -93,12 +94,13 @@ static const berthi_family families[] = {
       .flags = BERT_FLAGS | F(NO_TYPES) | F(DISTANCES) },
     { .model_type = "deepseek_v2", .names = &llama, .norms = 2 },
     { .model_type = "deepseek_v3", .names = &llama, .flags = F(CORRECTION), .norms = 2 },
-    { .model_type = "distilbert", .names = &distilbert, .flags = BERT_FLAGS | F(NO_TYPES),
-      .norms = 2 },
-    { .model_type = "electra", .names = &bert, .flags = BERT_FLAGS | F(NARROW), .norms = 2 },
+    { .model_type = "distilbert", .names = &distilbert, .norms = 2,
+      .flags = (BERT_FLAGS & ~F(TWO_BIASES)) | F(NO_TYPES) },
+    { .model_type = "electra", .names = &bert, .norms = 2,
+      .flags = (BERT_FLAGS & ~F(TWO_BIASES)) | F(NARROW) },
     { .model_type = "ernie", .names = &bert, .flags = BERT_FLAGS, .norms = 2 },
     { .model_type = "esm", .names = &bert, .norms = 2,
-      .flags = NORM_FIRST_FLAGS | F(PADDED) | F(NO_TYPES) | F(CONTACTS) },
+      .flags = (NORM_FIRST_FLAGS & ~F(TWO_BIASES)) | F(PADDED) | F(NO_TYPES) | F(CONTACTS) },
     { .model_type = "eurobert", .names = &llama, .norms = 2,
       .flags = F(BOTH_WAYS) | F(NO_TYPES) | F(PLAIN_HEAD) },
     { .model_type = "exaone4", .names = &llama, .flags = F(HEAD_NORMS), .norms = 2,
@@ -128,7 +130,7 @@ static const berthi_family families[] = {
     { .model_type = "glm4", .names = &fused_up, .flags = F(BIAS_QKV_ONLY) | F(FUSED_UP),
       .norms = 4 },
     { .model_type = "glm4_moe", .names = &llama, .norms = 2,
-      .flags = F(CORRECTION) | F(BIAS_QKV_ONLY) },
+      .flags = F(CORRECTION) | F(BIAS_QKV_ONLY) | F(HEAD_NORMS) | F(ASKED_NORMS) },
     { .model_type = "gpt2", .names = &gpt2, .flags = GPT2_FLAGS, .norms = 2 },
     { .model_type = "gpt_bigcode", .names = &gpt2, .flags = GPT2_FLAGS, .norms = 2 },
     { .model_type = "gpt_neo", .names = &gpt_neo, .norms = 2,
@@ -193,8 +195,8 @@ static const berthi_family families[] = {
       .flags = F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TWO_ROWS) | F(TIES) | F(CLASSIC) },
     { .model_type = "persimmon", .names = &neox, .norms = 2,
       .flags = F(PLAIN_MLP) | BIASES | F(FUSED_QKV) | F(HEAD_NORMS) },
-    { .model_type = "phi", .names = &phi, .flags = F(PLAIN_MLP) | BIASES | F(HEAD_BIAS),
-      .norms = 1 },
+    { .model_type = "phi", .names = &phi, .norms = 1,
+      .flags = F(PLAIN_MLP) | BIASES | F(HEAD_BIAS) | F(HEAD_NORMS) | F(ASKED_NORMS) },
     { .model_type = "phi3", .names = &phi3, .flags = F(FUSED_QKV) | F(FUSED_UP),
       .norms = 2, .window = BERTHI_WINDOW_ALL },
     { .model_type = "phimoe", .names = &llama, .flags = F(NORM_BIAS), .norms = 2,
@@ -225,7 +227,8 @@ static const berthi_family families[] = {
     { .model_type = "seed_oss", .names = &llama, .flags = F(BIAS_QKV_ONLY), .norms = 2 },
     { .model_type = "smollm3", .names = &llama, .flags = F(TIES), .norms = 2 },
     { .model_type = "stablelm", .names = &llama, .norms = 2,
-      .flags = F(NORM_BIAS) | F(BIAS_QKV_ONLY) },
+      .flags = F(NORM_BIAS) | F(BIAS_QKV_ONLY) | F(WIDE_NORMS) | F(ASKED_NORMS)
+               | F(BESIDE_HALVES) },
     { .model_type = "starcoder2", .names = &star, .norms = 2,
       .window = BERTHI_WINDOW_ALL,
       .flags = F(PLAIN_MLP) | BIASES | F(TIES) | F(USE_BIAS) },

@@ -65,6 +65,9 @@
 #define BERTHI_FAMILY_GLOBAL_QKV       BERTHI_FAMILY(44) /* for tokens that see all: Longformer */
 #define BERTHI_FAMILY_DISTANCES        BERTHI_FAMILY(45) /* of tokens: DeBERTa */
 #define BERTHI_FAMILY_CONTACTS         BERTHI_FAMILY(46) /* a head for pairs of tokens: ESM */
+#define BERTHI_FAMILY_ASKED_NORMS      BERTHI_FAMILY(47) /* HEAD or WIDE, where a file says so */
+#define BERTHI_FAMILY_TWO_BIASES       BERTHI_FAMILY(48) /* BOTH_WAYS, of a head that is not tied */
+#define BERTHI_FAMILY_BESIDE_HALVES    BERTHI_FAMILY(49) /* "use_parallel_residual": a norm less */
 
 /* Which layers look back only so far, where "layer_types" does not say. */
 typedef enum berthi_family_window {

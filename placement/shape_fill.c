@@ -81,6 +81,8 @@ berthi_shape_read_filling(berthi_shape_reading *r)
     if (flags & BERTHI_FAMILY_SHARED_LAYERS)
         shape->layer_sets = berthi_shape_member(r, "num_hidden_groups", 1, 4096, 1)
                             * berthi_shape_member(r, "inner_group_num", 1, 4096, 1);
+    shape->has_transform_bias = berthi_shape_flag(
+        r, "classifier_bias", (flags & BERTHI_FAMILY_BARE_TRANSFORM) == 0);
     if (flags & BERTHI_FAMILY_DISTANCES)
         read_distances(r);
 }
@@ -137,7 +139,7 @@ berthi_shape_add_beside(berthi_shape_making *m)
                                 shape->layers * shape->kinds[0].heads + 1);
 }
 
-/* A layer of its own before the words, which have a bias each. */
+/* A layer of its own before the words. */
 void
 berthi_shape_add_filling_head(berthi_shape_making *m)
 {
@@ -145,8 +147,7 @@ berthi_shape_add_filling_head(berthi_shape_making *m)
 
     berthi_shape_add_matrix(m, "transform", BERTHI_WEIGHT_LINEAR, shape->embedding,
                             shape->hidden);
-    if (!berthi_shape_has(m, BERTHI_FAMILY_BARE_TRANSFORM))
+    if (shape->has_transform_bias)
         berthi_shape_add_vector(m, "transform", shape->embedding);
-    berthi_shape_add_vector(m, "decoder", shape->vocabulary);
     berthi_shape_add_norms(m, shape->embedding, 1);
 }

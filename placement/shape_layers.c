@@ -190,7 +190,10 @@ read_experts(berthi_shape_reading *r, layer_rules *rules)
     berthi_layer *const sparse = &rules->sparse;
     uint64_t shared;
 
-    sparse->experts = berthi_shape_number(r, expert_keys, 0, most, 0);
+    /* Gemma 4 may have the number of them without them. */
+    if (berthi_shape_flag(r, "enable_moe_block",
+                          (r->shape->family->flags & BERTHI_FAMILY_BESIDE) == 0))
+        sparse->experts = berthi_shape_number(r, expert_keys, 0, most, 0);
     if (sparse->experts == 0) {
         if (r->shape->family->flags & BERTHI_FAMILY_SHARED_IS_DENSE)
             r->layer.intermediate =
@@ -401,6 +404,8 @@ berthi_shape_read_layers(berthi_shape_reading *r)
     if (shape->encoder_layers > 0) {
         berthi_layer encoder = r->layer;
 
+        encoder.intermediate =
+            berthi_shape_member(r, "encoder_ffn_dim", 1, BERTHI_SHAPE_WIDTH, encoder.intermediate);
         encoder.count = shape->encoder_layers;
         encoder.is_encoder = true;
         encoder.attention = BERTHI_ATTENTION_NONE;

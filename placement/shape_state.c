@@ -55,6 +55,8 @@ read_mamba2(berthi_shape_reading *r, berthi_state_layer *state)
     state->key_dim = berthi_shape_member(r, "mamba_d_state", 1, 65536, 256);
     state->kernel = berthi_shape_member(r, "mamba_d_conv", 1, 4096, 4);
     state->inner = berthi_shape_member(r, "mamba_expand", 1, 64, 2) * r->shape->hidden;
+    state->has_bias = berthi_shape_flag(r, "mamba_proj_bias", false);
+    state->has_kernel_bias = berthi_shape_flag(r, "mamba_conv_bias", true);
 }
 
 /* Every layer has a state, and its sizes plain names. */
@@ -64,6 +66,8 @@ read_all_state(berthi_shape_reading *r, uint64_t flags)
     berthi_state_layer *const state = &r->shape->state;
 
     state->kernel = berthi_shape_member(r, "conv_kernel", 1, 4096, 4);
+    state->has_bias = berthi_shape_flag(r, "use_bias", false);
+    state->has_kernel_bias = berthi_shape_flag(r, "use_conv_bias", true);
     if (flags & BERTHI_FAMILY_MAMBA2) {
         state->kind = BERTHI_STATE_MAMBA2;
         state->inner = berthi_shape_member(r, "expand", 1, 64, 2) * r->shape->hidden;
@@ -92,6 +96,7 @@ berthi_shape_read_state(berthi_shape_reading *r)
         state->kind = BERTHI_STATE_CONVOLUTION;
         state->inner = r->shape->hidden;
         state->kernel = berthi_shape_member(r, "conv_L_cache", 1, 4096, 3);
+        state->has_bias = state->has_kernel_bias = berthi_shape_flag(r, "conv_bias", false);
     } else if (berthi_json_find(r->model, "mamba_d_state") != NULL) {
         read_mamba2(r, state);
     }
@@ -113,6 +118,16 @@ berthi_shape_make_state(const berthi_shape *shape, berthi_layer *layer)
 }
 
 /* --------------------------------------------------------------------- weights */
+
+/* One filter a channel. */
+static void
+add_convolution(berthi_shape_making *m, uint64_t channels)
+{
+    const berthi_state_layer *const state = &m->shape->state;
+
+    berthi_shape_add_vector(m, "conv1d",
+                            channels * (state->kernel + (state->has_kernel_bias ? 1 : 0)));
+}
 
 static void
 add_delta(berthi_shape_making *m, const berthi_state_layer *state)
@@ -143,12 +158,14 @@ add_mamba(berthi_shape_making *m, const berthi_state_layer *state)
     const uint64_t inner = state->inner;
 
     berthi_shape_add_linear(m, "in_proj", 2 * inner, hidden);
-    berthi_shape_add_vector(m, "conv1d", inner * state->kernel + inner);
+    add_convolution(m, inner);
+    m->has_bias = false;
     berthi_shape_add_linear(m, "x_proj", state->step_rank + 2 * state->key_dim, inner);
+    m->has_bias = true;
     berthi_shape_add_linear(m, "dt_proj", inner, state->step_rank);
-    berthi_shape_add_vector(m, "dt_proj", inner);
     berthi_shape_add_vector(m, "A_log", inner * state->key_dim);
     berthi_shape_add_vector(m, "D", inner);
+    m->has_bias = state->has_bias;
     berthi_shape_add_linear(m, "out_proj", hidden, inner);
 }
 
@@ -160,7 +177,7 @@ add_mamba2(berthi_shape_making *m, const berthi_state_layer *state)
 
     berthi_shape_add_linear(m, "in_proj", state->inner + channels + state->value_heads,
                             hidden);
-    berthi_shape_add_vector(m, "conv1d", channels * state->kernel + channels);
+    add_convolution(m, channels);
     berthi_shape_add_vector(m, "norm", state->inner);
     berthi_shape_add_vector(m, "A_log", 3 * state->value_heads); /* with D and dt_bias */
     berthi_shape_add_linear(m, "out_proj", hidden, state->inner);
@@ -172,14 +189,14 @@ berthi_shape_add_state(berthi_shape_making *m)
     const berthi_state_layer *const state = &m->shape->state;
     const uint64_t hidden = m->shape->hidden;
 
-    m->has_bias = false;
+    m->has_bias = state->has_bias;
     switch (state->kind) {
     case BERTHI_STATE_DELTA: add_delta(m, state); break;
     case BERTHI_STATE_MAMBA: add_mamba(m, state); break;
     case BERTHI_STATE_MAMBA2: add_mamba2(m, state); break;
     default:
         berthi_shape_add_linear(m, "in_proj", 3 * hidden, hidden);
-        berthi_shape_add_vector(m, "conv", hidden * state->kernel);
+        add_convolution(m, hidden);
         berthi_shape_add_linear(m, "out_proj", hidden, hidden);
         break;
     }

@@ -56,10 +56,10 @@ berthi_shape_add_linear(berthi_shape_making *m, const char *module, uint64_t out
 }
 
 static void
-add_norm(berthi_shape_making *m, const char *module, uint64_t elements)
+add_norm(berthi_shape_making *m, const char *module, uint64_t elements, bool has_bias)
 {
     berthi_shape_add_vector(m, module, elements);
-    if (berthi_shape_has(m, BERTHI_FAMILY_NORM_BIAS))
+    if (has_bias)
         berthi_shape_add_vector(m, module, elements);
 }
 
@@ -68,7 +68,7 @@ berthi_shape_add_norms(berthi_shape_making *m, uint64_t elements, uint64_t norms
 {
     const uint64_t count = m->count;
 
-    m->count *= norms * (berthi_shape_has(m, BERTHI_FAMILY_NORM_BIAS) ? 2 : 1);
+    m->count *= norms * (m->shape->has_norm_bias ? 2 : 1);
     if (m->count > 0)
         berthi_shape_add_vector(m, "norm", elements);
     m->count = count;
@@ -76,16 +76,18 @@ berthi_shape_add_norms(berthi_shape_making *m, uint64_t elements, uint64_t norms
 
 /* ------------------------------------------------------------------- attention */
 
+/* Those that are all heads wide have no biases. */
 static void
 add_head_norms(berthi_shape_making *m, const berthi_layer *layer)
 {
     const bool is_wide = berthi_shape_has(m, BERTHI_FAMILY_WIDE_NORMS);
+    const bool has_bias = m->shape->has_norm_bias && !is_wide;
 
-    if (!is_wide && !berthi_shape_has(m, BERTHI_FAMILY_HEAD_NORMS))
+    if (!m->shape->has_head_norms)
         return;
-    add_norm(m, "q_norm", layer->key_dim * (is_wide ? layer->heads : 1));
+    add_norm(m, "q_norm", layer->key_dim * (is_wide ? layer->heads : 1), has_bias);
     if (!layer->shares_cache)
-        add_norm(m, "k_norm", layer->key_dim * (is_wide ? layer->kv_heads : 1));
+        add_norm(m, "k_norm", layer->key_dim * (is_wide ? layer->kv_heads : 1), has_bias);
 }
 
 /* Queries, keys, values and output of one attention. */
@@ -115,9 +117,7 @@ add_heads(berthi_shape_making *m, const berthi_layer *layer)
         if (!layer->shares_cache && !layer->has_equal_values)
             berthi_shape_add_linear(m, names->value, values, hidden);
     }
-    m->has_bias = (m->shape->has_attention_bias
-                   && !berthi_shape_has(m, BERTHI_FAMILY_BIAS_QKV_ONLY))
-                  || berthi_shape_has(m, BERTHI_FAMILY_OUTPUT_BIAS);
+    m->has_bias = m->shape->has_output_bias;
     berthi_shape_add_linear(m, names->output, hidden, layer->heads * layer->value_dim);
     berthi_shape_add_asking(m, layer);
     add_head_norms(m, layer);
@@ -182,7 +182,7 @@ add_experts(berthi_shape_making *m, const berthi_layer *layer)
     add_mlp(m, layer->expert_intermediate);
     m->role = BERTHI_WEIGHT_LINEAR;
     m->count = layers;
-    m->has_bias = false;
+    m->has_bias = m->shape->has_mlp_bias;
     if (layer->shared_intermediate > 0)
         add_mlp(m, layer->shared_intermediate);
     if (berthi_shape_has(m, BERTHI_FAMILY_BESIDE)) {
@@ -270,7 +270,7 @@ add_ear(berthi_shape_making *m)
 
 /*
  * What an encoder reads words with is the decoder's, but for positions and norms. T5 has
- * positions as one small table of 32 rows in each.
+ * positions as one small table in each.
  */
 static void
 add_outer(berthi_shape_making *m)
@@ -283,8 +283,12 @@ add_outer(berthi_shape_making *m)
     const uint64_t readers =
         berthi_shape_has(m, BERTHI_FAMILY_ENCODER) && shape->sound_bands == 0 ? 2 : 1;
 
+    /* BART has one for both readers and, where they are not tied to it, one for each. */
+    if (readers == 2 && !shape->ties_embeddings && !berthi_shape_has(m, BERTHI_FAMILY_RELATIVE))
+        m->count = 3;
     berthi_shape_add_matrix(m, "embed_tokens", BERTHI_WEIGHT_EMBEDDING, shape->vocabulary,
                             shape->embedding);
+    m->count = 1;
     if (shape->embedding != wide) {
         berthi_shape_add_matrix(m, "project_in", BERTHI_WEIGHT_LINEAR, hidden,
                                 shape->embedding);
@@ -295,14 +299,14 @@ add_outer(berthi_shape_making *m)
         berthi_shape_add_matrix(m, "token_type_embeddings", BERTHI_WEIGHT_EMBEDDING,
                                 shape->token_types, wide);
     m->count = readers;
-    if (berthi_shape_has(m, BERTHI_FAMILY_WORD_NORM))
+    if (shape->has_word_norm)
         berthi_shape_add_norms(m, wide, 1);
     if (shape->learned_positions > 0)
         berthi_shape_add_matrix(m, "embed_positions", BERTHI_WEIGHT_EMBEDDING,
                                 shape->learned_positions, wide);
-    if (berthi_shape_has(m, BERTHI_FAMILY_RELATIVE))
-        berthi_shape_add_matrix(m, "relative_attention_bias", BERTHI_WEIGHT_EMBEDDING, 32,
-                                shape->kinds[0].heads);
+    if (shape->relative_rows > 0)
+        berthi_shape_add_matrix(m, "relative_attention_bias", BERTHI_WEIGHT_EMBEDDING,
+                                shape->relative_rows, shape->kinds[0].heads);
     m->count = 1;
     if (shape->layer_width > 0) {
         const uint64_t width = shape->layers * shape->layer_width;
@@ -338,7 +342,8 @@ add_end(berthi_shape_making *m)
     if (!shape->ties_embeddings)
         berthi_shape_add_matrix(m, "lm_head", BERTHI_WEIGHT_HEAD, shape->vocabulary,
                                 shape->embedding);
-    if (!shape->ties_embeddings && berthi_shape_has(m, BERTHI_FAMILY_HEAD_BIAS))
+    m->count = shape->head_biases;
+    if (m->count > 0)
         berthi_shape_add_vector(m, "lm_head", shape->vocabulary);
 }
 

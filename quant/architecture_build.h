@@ -123,7 +123,6 @@ typedef struct build_renaming build_renaming;
 typedef struct build_renamings {
     build_renaming *items;
     uint32_t count;
-    bool has_numbers;  /* lines for one index only */
     berthi_text prefix; /* that all names lack */
 } build_renamings;
 
@@ -140,6 +139,18 @@ build_renamings berthi_build_read_renamings(berthi_build *build);
  */
 berthi_text berthi_build_rename(berthi_build *build, const build_renamings *table,
                                 berthi_text name, build_index *out_dropped);
+
+/* ------------------------------------------------------ architecture_correct.c */
+
+/* A line as those of "names". */
+typedef struct build_correction {
+    const char *from;
+    const char *to;
+} build_correction;
+
+/* The next one for the class from `*position` on, which begins with 0; NULL: none. */
+const build_correction *berthi_build_correction(const berthi_build *build,
+                                                uint32_t *position);
 
 /* ------------------------------------------------------- architecture_config.c */
 

@@ -12,7 +12,8 @@ struct build_renaming {
     uint32_t dots;      /* of `from` */
     uint32_t tail;      /* where it has no index any more */
     uint32_t tail_length;
-    bool drops_index;   /* the last one of `from` */
+    bool has_number;    /* it is for one index only */
+    bool drops_index;   /* the last one of `from`, as all lines for such names do */
 };
 
 /* ------------------------------------------------------------------- the lines */
@@ -66,19 +67,6 @@ has_number(const char *pattern)
     return false;
 }
 
-/* What descriptions say too coarsely: looked at before them. */
-static const struct {
-    const char *class_name;
-    const char *from;
-    const char *to;
-} corrections[] = {
-    { "QianfanOCRForConditionalGeneration", "mlp1.0",
-      "model.multi_modal_projector.layer_norm" },
-    { "QianfanOCRForConditionalGeneration", "mlp1.1",
-      "model.multi_modal_projector.linear_1" },
-};
-#define CORRECTION_COUNT (sizeof corrections / sizeof *corrections)
-
 static void
 add_line(build_renamings *table, const char *from, const char *to)
 {
@@ -91,10 +79,59 @@ add_line(build_renamings *table, const char *from, const char *to)
         .dots = count_dots(from),
         .tail = (uint32_t)tail,
         .tail_length = (uint32_t)strlen(from + tail),
+        .has_number = has_number(from),
         .drops_index = star != NULL && is_star(from, (size_t)(star - from))
                        && count_stars(from) == count_stars(to) + 1,
     };
-    table->has_numbers = table->has_numbers || has_number(from);
+}
+
+/* True when a name can begin as both do. */
+static bool
+can_overlap(const char *a, const char *b)
+{
+    for (;;) {
+        const size_t length = strcspn(a, ".");
+        const size_t other = strcspn(b, ".");
+
+        if (!is_star(a, 0) && !is_star(b, 0)
+            && (length != other || memcmp(a, b, length) != 0))
+            return false;
+        if (a[length] == '\0' || b[other] == '\0')
+            return true;
+        a += length + 1;
+        b += other + 1;
+    }
+}
+
+/* Where a line is for one index only, no other line stands for all of them. */
+static void
+tell_indices_apart(build_renamings *table)
+{
+    for (uint32_t i = 0; i < table->count; i++)
+        for (uint32_t k = 0; table->items[i].has_number && k < table->count; k++)
+            if (can_overlap(table->items[i].from, table->items[k].from))
+                table->items[k].drops_index = false;
+}
+
+static void
+add_corrections(const berthi_build *build, build_renamings *table)
+{
+    const build_correction *names;
+    uint32_t position = 0;
+
+    while ((names = berthi_build_correction(build, &position)) != NULL)
+        add_line(table, names->from, names->to);
+}
+
+static uint32_t
+count_corrections(const berthi_build *build)
+{
+    uint32_t position = 0;
+    uint32_t count = 0;
+
+    while (berthi_build_correction(build, &position) != NULL)
+        count++;
+    return count;
 }
 
 static build_renamings
@@ -102,16 +139,14 @@ read_lines(berthi_build *build)
 {
     const berthi_json_value *const list = berthi_build_member(build, "names");
     build_renamings table = { 0 };
+    const uint32_t count = count_elements(list) + count_corrections(build);
 
-    if (list == NULL)
+    if (count == 0)
         return table;
-    table.items = berthi_build_alloc(build, count_elements(list) + CORRECTION_COUNT,
-                                     sizeof *table.items);
+    table.items = berthi_build_alloc(build, count, sizeof *table.items);
     if (table.items == NULL)
         return table;
-    for (size_t i = 0; i < CORRECTION_COUNT; i++)
-        if (strcmp(build->made->class_name, corrections[i].class_name) == 0)
-            add_line(&table, corrections[i].from, corrections[i].to);
+    add_corrections(build, &table);
     for (const berthi_json_value *at = berthi_json_first(list); at != NULL;
          at = berthi_json_next(at)) {
         const char *from;
@@ -125,6 +160,7 @@ read_lines(berthi_build *build)
         }
         add_line(&table, from, to);
     }
+    tell_indices_apart(&table);
     return table;
 }
 
@@ -299,12 +335,12 @@ is_renamed(const berthi_build *build, berthi_text name, berthi_text renamed)
  * for this index is renamed alike, too, where no line tells one index from others.
  */
 static build_index
-find_dropped(const berthi_build *build, const build_renamings *table,
-             const build_renaming *r, berthi_text name, uint64_t matched)
+find_dropped(const berthi_build *build, const build_renaming *r, berthi_text name,
+             uint64_t matched)
 {
     build_index index = { 0, 0 };
 
-    if (!r->drops_index || table->has_numbers || build->options->era == BERTHI_ERA_HF4)
+    if (!r->drops_index || build->options->era == BERTHI_ERA_HF4)
         return index;
     index.end = matched - r->tail_length;
     index.begin = index.end;
@@ -335,7 +371,7 @@ rename_whole(berthi_build *build, const build_renamings *table, berthi_text name
     out.bytes = berthi_build_text(build, longest, out.length);
     if (out.bytes == NULL || !is_renamed(build, name, out))
         return name;
-    *out_dropped = find_dropped(build, table, r, name, matched);
+    *out_dropped = find_dropped(build, r, name, matched);
     return out;
 }
 

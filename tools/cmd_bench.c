@@ -177,6 +177,8 @@ check_arguments(const cli_call *call)
         status = cli_refuse(call, "quiet", "with --json");
     if (status == BERTH_OK && input_is_standard(a->links))
         status = cli_refuse(call, "json", "with --write-links=-");
+    if (status == BERTH_OK)
+        status = input_spare(call, "write-links", a->links);
     return status == BERTH_OK ? check_values(call) : status;
 }
 

@@ -106,6 +106,8 @@ check_arguments(const estimate_call *r)
         status = refuse_all(r, of_fit, "without --fit");
     if (status == BERTH_OK && r->a->svg == NULL)
         status = cli_refuse(r->s->call, "force", "without --svg");
+    if (status == BERTH_OK)
+        status = input_spare(r->s->call, "svg", r->a->svg);
     if (status == BERTH_OK && r->a->is_packed && r->a->tokens == NULL)
         status = cli_usage_error(r->s->call->command, "--packed needs --tokens");
     if (status == BERTH_OK && r->a->block_size != 0)

@@ -180,7 +180,10 @@ check_trace(const cli_call *call)
 
     if (save_is_same(a->trace, a->events))
         return cli_usage_error(call->command, "--trace and --events name the same file");
-    if (a->trace == NULL && a->events == NULL)
+    status = input_spare(call, "trace", a->trace);
+    if (status == BERTH_OK)
+        status = input_spare(call, "events", a->events);
+    if (status == BERTH_OK && a->trace == NULL && a->events == NULL)
         status = cli_refuse(call, "force", "without --trace or --events");
     if (status == BERTH_OK && is_traced_there(a))
         status = cli_refuse(call, "json", "with --trace=- or --events=-");

@@ -79,10 +79,8 @@ check_files(const cli_call *call)
     const size_t count = sizeof files / sizeof files[0];
 
     for (size_t i = 0; i < count; i++)
-        if (!input_is_standard(files[i].path) && save_is_same(files[i].path, a->common.operands[0]))
-            return cli_usage_error(call->command, "--%s names the file of the plan, which would "
-                                                  "be lost",
-                                   files[i].name);
+        if (input_spare(call, files[i].name, files[i].path) != BERTH_OK)
+            return BERTH_EINVAL;
     for (size_t i = 0; i < count; i++)
         for (size_t j = i + 1; j < count; j++)
             if (save_is_same(files[i].path, files[j].path))

@@ -228,7 +228,7 @@ check_arguments(const cli_call *call)
         status = cli_refuse(call, "explain", a->wants_map ? "with --hf-map" : "with --json");
     if (status == BERTH_OK && a->output == NULL)
         status = cli_refuse(call, "force", "without --output");
-    return status;
+    return status == BERTH_OK ? input_spare(call, "output", a->output) : status;
 }
 
 static berth_status

@@ -175,7 +175,9 @@ choose_manifest(const session *s, const berth_checkpoint *checkpoint,
     options->manifest_mode = is_writing               ? BERTH_MANIFEST_WRITE
                              : a->source_of != NULL ? BERTH_MANIFEST_SOURCE
                                                     : BERTH_MANIFEST_CHECK;
-    if (is_writing && save_refuse_weights(s->call->command, given) != BERTH_OK)
+    if (is_writing
+        && (save_refuse_weights(s->call->command, given) != BERTH_OK
+            || input_spare(s->call, "write-manifest", given) != BERTH_OK))
         return BERTH_EINVAL;
     if (given != NULL && given[0] != '\0') {
         options->manifest = given;

@@ -4,6 +4,7 @@
 
 #include "tools/input.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 
 #include "tools/grow.h"
 #include "tools/output.h"
+#include "tools/save.h"
 
 /* Read at once, at least. */
 #define PIECE_BYTES ((size_t)65536)
@@ -138,6 +140,91 @@ input_take(const cli_call *call)
     status = take(call->command);
     *where = taken;
     return status;
+}
+
+/* ------------------------------------------------------------------ as they are */
+
+/* Of a model: what is opened with its weights. */
+static bool
+is_of_model(const char *name)
+{
+    static const char *const ends[] = { "config.json", ".index.json" };
+    const size_t length = strlen(name);
+    bool is_one = false;
+
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        const size_t end = strlen(ends[i]);
+
+        is_one |= length >= end && strcmp(name + length - end, ends[i]) == 0;
+    }
+    return is_one;
+}
+
+/* Is it such a file in the folder that is, or holds, what the operand names? */
+static bool
+is_model_file(const char *operand, const char *path)
+{
+    const char *const slash = strrchr(operand, '/');
+    char folder[4096];
+    bool is_one = false;
+    const struct dirent *entry;
+    DIR *list = opendir(operand);
+
+    snprintf(folder, sizeof folder, "%s", operand);
+    if (list == NULL) {
+        snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : (int)(slash - operand) + 1,
+                 slash == NULL ? "." : operand);
+        list = opendir(folder);
+    }
+    if (list == NULL)
+        return false;
+    while (!is_one && (entry = readdir(list)) != NULL) {
+        char name[sizeof folder + sizeof entry->d_name + 1];
+
+        snprintf(name, sizeof name, "%s/%s", folder, entry->d_name);
+        is_one = is_of_model(entry->d_name) && save_is_same(name, path);
+    }
+    closedir(list);
+    return is_one;
+}
+
+static berth_status
+refuse_input(const cli_call *call, const char *option, const char *path)
+{
+    char shown[256];
+
+    berth_text_escape(path, strlen(path), shown, sizeof shown);
+    return cli_usage_error(call->command, "--%s: %s is read by the command, and would be lost; "
+                                          "choose another name",
+                           option, shown);
+}
+
+/* A file, which is there; of others nothing is lost. */
+static bool
+is_same_file(const char *input, const char *path)
+{
+    return input != NULL && access(input, F_OK) == 0 && save_is_same(input, path);
+}
+
+berth_status
+input_spare(const cli_call *call, const char *name, const char *path)
+{
+    const cli_common *const common = call->arguments;
+    bool is_input = false;
+    const cli_option *option;
+
+    if (path == NULL || input_is_standard(path) || access(path, F_OK) != 0)
+        return BERTH_OK;
+    for (size_t i = 0; (option = cli_option_at(call->command, i)) != NULL; i++) {
+        const char *const field = (const char *)call->arguments + option->offset;
+
+        if (option->kind == CLI_INPUT)
+            is_input |= is_same_file(*(const char *const *)(const void *)field, path);
+    }
+    for (uint32_t i = 0; i < common->operand_count; i++)
+        is_input |= is_same_file(common->operands[i], path)
+                    || is_model_file(common->operands[i], path);
+    return is_input ? refuse_input(call, name, path) : BERTH_OK;
 }
 
 const char *

@@ -26,6 +26,12 @@ berth_status input_read(const cli_command *command, const char *what, int fd, si
  * name, for the library reads files only, and puts its path there. What fails is printed.
  */
 berth_status input_take(const cli_call *call);
+/*
+ * BERTH_EINVAL, which is printed, where the file that `option` writes to is one that the command
+ * reads: what an option of that kind or an operand names, or a configuration or an index beside
+ * the model's weights. NULL, "-" and what is not there: BERTH_OK.
+ */
+berth_status input_spare(const cli_call *call, const char *option, const char *path);
 /* What to call the file: INPUT_NAME in place of that path. */
 const char *input_name(const char *path);
 /* The error, with that name. */

@@ -198,6 +198,9 @@ make_all(program *p, berth_error *error)
         status = llama_fail(error, BERTH_EINVAL, "tokens", "there are none");
     p->prompt = p->tokens.count;
     if (status == BERTH_OK && o->logits != NULL)
+        status = llama_logits_spare_inputs(&(llama_inputs){ o->model, o->plan, o->tokens_file },
+                                           o->logits, error);
+    if (status == BERTH_OK && o->logits != NULL)
         status = llama_logits_check(o->logits, o->may_overwrite, error);
     if (status == BERTH_OK)
         status = berth_context_create(NULL, &p->context, error);

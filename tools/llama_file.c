@@ -222,6 +222,16 @@ llama_logits_check(const char *path, bool may_overwrite, berth_error *error)
     return why == 0 ? BERTH_OK : llama_fail_file(error, path, why);
 }
 
+/* NULL: no file. */
+static bool
+is_file(const char *path, const struct stat *wanted)
+{
+    struct stat found;
+
+    return path != NULL && stat(path, &found) == 0 && found.st_dev == wanted->st_dev
+           && found.st_ino == wanted->st_ino;
+}
+
 /* Whether a file of the model is this one: it lies below the folder that `path` is or is in. */
 static bool
 is_file_of(const char *path, const char *file, const struct stat *wanted)
@@ -239,10 +249,34 @@ is_file_of(const char *path, const char *file, const struct stat *wanted)
     else
         snprintf(name, capacity, "%.*s%s", slash != NULL ? (int)(slash - path) + 1 : 0, path,
                  file);
-    is_same = stat(name, &found) == 0 && found.st_dev == wanted->st_dev
-              && found.st_ino == wanted->st_ino;
+    is_same = is_file(name, wanted);
     free(name);
     return is_same;
+}
+
+static berth_status
+refuse_file(berth_error *error, const char *path, const char *why)
+{
+    (void)llama_fail(error, BERTH_EINVAL, NULL, "%s", why);
+    if (error != NULL)
+        berth_text_escape(path, strlen(path), error->file, sizeof error->file);
+    return BERTH_EINVAL;
+}
+
+berth_status
+llama_logits_spare_inputs(const llama_inputs *inputs, const char *path, berth_error *error)
+{
+    static const char *const of_model[] = { "config.json", "model.safetensors.index.json" };
+    struct stat found;
+    bool is_input;
+
+    if (stat(path, &found) != 0 || !S_ISREG(found.st_mode))
+        return BERTH_OK;
+    is_input = is_file(inputs->plan, &found) || is_file(inputs->tokens, &found);
+    for (size_t i = 0; i < sizeof of_model / sizeof of_model[0]; i++)
+        is_input |= is_file_of(inputs->model, of_model[i], &found);
+    return is_input ? refuse_file(error, path, "is read by this program, and would be lost")
+                    : BERTH_OK;
 }
 
 berth_status
@@ -256,13 +290,9 @@ llama_logits_spare(const berth_checkpoint *checkpoint, const char *path, berth_e
     if (stat(path, &found) != 0)
         return BERTH_OK;
     for (uint32_t i = 0; berth_checkpoint_shard(checkpoint, i, &shard) == BERTH_OK; i++)
-        if (is_file_of(summary.path, shard.file, &found)) {
-            (void)llama_fail(error, BERTH_EINVAL, NULL,
-                             "holds weights of the model, which are never replaced");
-            if (error != NULL)
-                berth_text_escape(path, strlen(path), error->file, sizeof error->file);
-            return BERTH_EINVAL;
-        }
+        if (is_file_of(summary.path, shard.file, &found))
+            return refuse_file(error, path,
+                               "holds weights of the model, which are never replaced");
     return BERTH_OK;
 }
 

@@ -36,6 +36,17 @@ berth_status llama_file_read(const char *path, char **out_text, size_t *out_leng
  * is a folder; BERTH_ENOENT, BERTH_EIO, BERTH_ENOMEM, if no file can be made there.
  */
 berth_status llama_logits_check(const char *path, bool may_overwrite, berth_error *error);
+
+/* What the program reads, by name; NULL: nothing. */
+typedef struct llama_inputs {
+    const char *model; /* a folder, or a file: its config.json, too, and its index */
+    const char *plan;
+    const char *tokens;
+} llama_inputs;
+
+/* Before anything is opened: BERTH_EINVAL, if `path` is one of them, or the model's config. */
+berth_status llama_logits_spare_inputs(const llama_inputs *inputs, const char *path,
+                                       berth_error *error);
 /* BERTH_EINVAL, if `path` is a file of the model's weights, whether it may be replaced or not. */
 berth_status llama_logits_spare(const berth_checkpoint *checkpoint, const char *path,
                                 berth_error *error);

@@ -16,6 +16,7 @@
 #include "tools/clock.h"
 #include "tools/interrupt.h"
 #include "tools/json_error.h"
+#include "tools/llama_engine.h"
 #include "tools/llama_error.h"
 #include "tools/llama_file.h"
 #include "tools/llama_math.h"
@@ -212,6 +213,8 @@ make_all(program *p, berth_error *error)
         status = llama_config_read(p->context, p->checkpoint, &p->config, error);
     if (status == BERTH_OK)
         status = open_devices(p, error);
+    if (status == BERTH_OK && p->compute == LLAMA_COMPUTE_DEVICE)
+        status = llama_device_check(&p->config, error);
     if (status == BERTH_OK)
         status = make_model(p, error);
     if (status == BERTH_OK)

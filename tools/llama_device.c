@@ -4,6 +4,7 @@
  * layer to layer lies in memory of the device that computes the layer, and goes through host
  * memory where the next one is another's.
  */
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "tools/llama_embedding.h"
@@ -24,7 +25,32 @@ typedef struct device_engine {
     uint32_t *counts;         /* tokens of each expert */
 } device_engine;
 
+/* What berth.h says of berth_attend and berth_choose. */
+#define HEAD_WIDTH_MAX   256u
+#define EXPERTS_MAX      1024u
+#define EXPERTS_USED_MAX 64u
+
 /* ------------------------------------------------------------------------ creating */
+
+berth_status
+llama_device_check(const llama_config *config, berth_error *error)
+{
+    const struct {
+        const char *key; /* of config.json; of several the first that some family has */
+        uint32_t value;
+        uint32_t most;
+    } limits[] = { { "head_dim", config->head_dim, HEAD_WIDTH_MAX },
+                   { "num_experts", config->experts, EXPERTS_MAX },
+                   { "num_experts_per_tok", config->experts_used, EXPERTS_USED_MAX } };
+
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
+        if (limits[i].value > limits[i].most)
+            return llama_fail(error, BERTH_EUNSUPPORTED, limits[i].key,
+                              "is %" PRIu32 ", and devices compute %" PRIu32 " at most: take "
+                              "--compute host",
+                              limits[i].value, limits[i].most);
+    return BERTH_OK;
+}
 
 static bool
 is_used(const llama_engine *engine, const berth_model_tensor *embedding, uint32_t device)

@@ -61,6 +61,8 @@ struct llama_engine_table {
  */
 berth_status llama_host_create(const llama_engine *from, llama_engine **out,
                                berth_error *error);
+/* Before anything is loaded: BERTH_EUNSUPPORTED for what the steps of devices do not compute. */
+berth_status llama_device_check(const llama_config *config, berth_error *error);
 berth_status llama_device_create(const llama_engine *from, llama_engine **out,
                                  berth_error *error);
 

@@ -204,13 +204,15 @@ end_window(const berthi_offload *offload, uint64_t at, berth_error *error)
 }
 
 berth_status
-berthi_offload_end(berthi_offload *offload, const berth_job *job, berth_error *error)
+berthi_offload_end(berthi_offload *offload, berth_job *job, berth_error *error)
 {
     berth_status status = BERTH_OK;
 
-    for (uint64_t at = 0; at < offload->bytes && status == BERTH_OK; at += WINDOW_BYTES)
+    for (uint64_t at = 0; at < offload->bytes && status == BERTH_OK; at += WINDOW_BYTES) {
         status = berthi_job_is_cancelled(job) ? berthi_job_fail_cancelled(error)
                                               : end_window(offload, at, error);
+        berthi_job_touch(job);
+    }
     /* A file that loses bytes later than this loses them for whoever reads it. */
     if (status == BERTH_OK && berthi_sys_fsync(offload->file.fd) != 0)
         status = fail_system(offload, "flushing", error);

@@ -71,8 +71,8 @@ typedef struct berthi_offload_bytes {
 /* Each byte of a part once, in any order, on any thread. */
 berth_status berthi_offload_write(berthi_offload *offload,
                                   const berthi_offload_bytes *bytes, berth_error *error);
-/* All is written: on the disk, and no longer in memory. `job` can be cancelled. */
-berth_status berthi_offload_end(berthi_offload *offload, const berth_job *job,
+/* All is written: on the disk, and no longer in memory. `job` can be cancelled, and moves on. */
+berth_status berthi_offload_end(berthi_offload *offload, berth_job *job,
                                 berth_error *error);
 /* The digest of what this very file has of a berth. */
 berth_status berthi_offload_digest(const berthi_offload *offload, uint64_t berth,

@@ -566,6 +566,50 @@ test_cancel(void)
     }
 }
 
+/* ------------------------------------------------------------------------- stalls */
+
+#define STALL_NS UINT64_C(300000000)
+
+/* Nothing moves for long; then what was written goes to the disk. */
+static berth_status
+run_end(berth_job *job, void *user, berth_error *error)
+{
+    berth_progress progress;
+    berth_status status;
+
+    berthi_sys_sleep(STALL_NS + STALL_NS / 2);
+    berth_job_poll(job, &progress);
+    CHECK_EQ(progress.is_stalled, 1);
+    status = berthi_offload_end(user, job, error);
+    berth_job_poll(job, &progress);
+    CHECK_EQ(progress.is_stalled, 0);
+    return status;
+}
+
+/* Whoever watches a job is not told that it stalls while its file goes to the disk. */
+static void
+test_what_goes_to_the_disk_moves(void)
+{
+    const char *const path = fixture_format("%s/file", fixture_folder());
+    berth_context *context;
+    berthi_offload offload = { .bytes = 1, .path = (char *)(uintptr_t)path };
+    const berthi_job_work work = { .run = run_end,
+                                   .user = &offload,
+                                   .phase = "test",
+                                   .stall_ns = STALL_NS };
+    berth_error error;
+    berth_job *job;
+
+    fixture_text(path, "1");
+    offload.file.fd = open(path, O_RDWR | O_CLOEXEC);
+    T_REQUIRE(offload.file.fd >= 0);
+    T_REQUIRE(berth_context_create(NULL, &context, &error) == BERTH_OK);
+    T_REQUIRE(berthi_job_start(context, &work, &job, &error) == BERTH_OK);
+    CHECK_EQ(berth_job_finish(job, &error), BERTH_OK);
+    berth_context_destroy(context);
+    (void)close(offload.file.fd);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -583,6 +627,7 @@ main(int argc, char **argv)
     T_RUN(test_killed);
     T_RUN(test_damage);
     T_RUN(test_cancel);
+    T_RUN(test_what_goes_to_the_disk_moves);
     T_RUN(test_every_call_can_fail);
     return t_end();
 }

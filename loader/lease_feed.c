@@ -292,7 +292,7 @@ wait_for_reads(berthi_feeder *f, uint64_t deadline_ns)
     berth_error error;
     const berth_status status = berthi_intake_wait(&f->intake, deadline_ns, &error);
 
-    atomic_store(&f->leases->read_ns, f->intake.moved_ns);
+    berthi_feeder_note_moved(f, f->intake.moved_ns);
     if (status != BERTH_OK)
         fail_reading(f, status, &error);
 }

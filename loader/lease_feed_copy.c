@@ -8,6 +8,13 @@
 #include "loader/lease_feed.h"
 
 void
+berthi_feeder_note_moved(berthi_feeder *f, uint64_t moved_ns)
+{
+    if (moved_ns > atomic_load(&f->leases->read_ns))
+        atomic_store(&f->leases->read_ns, moved_ns);
+}
+
+void
 berthi_feeder_fail_slot(berthi_lease_line *line, berthi_lease_slot *slot,
                         berth_status status, const berth_error *error)
 {
@@ -86,9 +93,13 @@ copy_chunk(berthi_feeder *f, berthi_lease_line *line, berthi_lease_slot *slot,
     const berth_status recorded =
         device->table->record(device, state->copied, line->stream,
                               status == BERTH_OK ? &error : NULL);
+    /* The call has waited for bytes that are not pinned: whoever waits is not too late. */
+    const bool is_past = status == BERTH_OK && !state->is_pinned;
 
-    if (line->copying++ == 0)
+    if (line->copying++ == 0 || is_past)
         line->passed_ns = berthi_sys_now_ns();
+    if (is_past)
+        berthi_feeder_note_moved(f, line->passed_ns);
     buffer->state = BERTHI_STAGE_BUSY;
     f->is_recorded[buffer->number] = recorded == BERTH_OK;
     f->copying++;

@@ -191,7 +191,8 @@ struct berthi_leases {
     uint32_t file_count;
     berthi_feeder *feeder;      /* NULL: nothing comes from the disk */
     bool is_late;               /* its copies have been waited for, in vain */
-    _Atomic uint64_t read_ns;   /* when a read came back, or the first was asked for */
+    _Atomic uint64_t read_ns;   /* when a read came back, or the first was asked for, or a
+                                   copy that is not pinned had passed */
 };
 
 /* Units, lines without their device's things, chunks of `chunk_bytes` at most. */
@@ -225,7 +226,7 @@ uint64_t berthi_lease_deadline(const berthi_leases *leases);
 /* The same for what the feeder brings: it is the first to say that a read hangs. */
 uint64_t berthi_lease_feed_deadline(const berthi_leases *leases,
                                     const berthi_lease_line *line);
-/* That has passed: true, and later, where reads have come back since. */
+/* That has passed: true, and later, where what the feeder is at has moved since. */
 bool berthi_lease_put_off(const berthi_leases *leases, uint64_t *deadline_ns);
 
 /* Slots and what their device makes for them. */

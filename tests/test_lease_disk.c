@@ -727,6 +727,34 @@ test_a_device_is_lost(void)
 
 /* ------------------------------------------------------------------------ waiting */
 
+/*
+ * Copies that are not pinned, each of which the driver keeps its caller for: a layer of many
+ * takes longer than a device is waited for, and it moves all the while.
+ */
+static void
+test_copies_that_are_slow(void)
+{
+    leased_options options =
+        options_of(MIX_DISK, 1, "sim:64MiB,h2d=10MB/s,clock=real,pin=0B");
+    berth_error error;
+    leased l;
+
+    options.is_empty = true;
+    leased_begin(&l, leased_wide(LAYERS), &options);
+    l.model.wait_ns = UINT64_C(200000000);
+    T_REQUIRE(start(&l, 8192 * KIB)); /* each of its buffers takes 0.1 s */
+    for (uint32_t i = 0; i < 2; i++) {
+        if (!CHECK_EQ(berthi_leases_acquire(l.leases, layer_of(&l, i), NULL, &error),
+                      BERTH_OK)) {
+            T_NOTE("%s", error.message);
+            break;
+        }
+        CHECK_EQ(berthi_leases_release(l.leases, layer_of(&l, i), NULL, &error), BERTH_OK);
+    }
+    leased_stop(&l);
+    leased_end(&l);
+}
+
 /* A device that stands still: the ring stays full, and an acquire is told in time. */
 static void
 test_a_device_stands_still(void)
@@ -875,6 +903,7 @@ main(int argc, char **argv)
     T_RUN(test_every_call_can_fail);
     T_RUN(test_device_faults);
     T_RUN(test_a_device_is_lost);
+    T_RUN(test_copies_that_are_slow);
     T_RUN(test_a_device_stands_still);
     T_RUN(test_destroyed_at_any_time);
     T_RUN(test_ring_grows_beside);

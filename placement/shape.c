@@ -18,7 +18,7 @@ ALIASES(decoder_keys, "num_decoder_layers", "decoder_layers", "num_layers");
 ALIASES(encoder_keys, "encoder_layers", "num_layers");
 ALIASES(decoder_head_keys, "num_heads", "decoder_attention_heads");
 ALIASES(decoder_width_keys, "d_ff", "decoder_ffn_dim");
-ALIASES(head_keys, "num_attention_heads", "n_head", "num_heads", "n_heads");
+ALIASES(head_keys, "num_attention_heads", "n_head", "num_heads", "n_heads", "attention_heads");
 ALIASES(kv_head_keys, "num_key_value_heads", "num_kv_heads");
 ALIASES(head_dim_keys, "head_dim", "d_kv");
 ALIASES(intermediate_keys, "block_ff_dim", "intermediate_size", "n_inner", "ffn_dim",
@@ -65,6 +65,29 @@ refuse_range(berthi_shape_reading *r, const char *key, const berthi_json_value *
     berthi_shape_refuse(r, key, value, wanted);
 }
 
+/* A list with one for each layer: the largest is the most there is. */
+static uint64_t
+largest_of(berthi_shape_reading *r, const char *key, const berthi_json_value *value,
+           uint64_t least, uint64_t most)
+{
+    const berthi_json_value *const first = berthi_json_first(value);
+    uint64_t largest = 0;
+    bool is_right = first != NULL;
+
+    for (const berthi_json_value *v = first; v != NULL && is_right; v = berthi_json_next(v)) {
+        uint64_t number = 0;
+
+        is_right = berthi_json_can_read_unsigned(v, &number) && number >= least
+                   && number <= most;
+        if (v != first && number != largest)
+            r->shape->has_unknown_layers = true;
+        largest = berthi_max_u64(largest, number);
+    }
+    if (!is_right)
+        berthi_shape_refuse(r, key, value, "a list of whole numbers");
+    return is_right ? largest : 0;
+}
+
 uint64_t
 berthi_shape_number(berthi_shape_reading *r, berthi_shape_keys keys, uint64_t least,
                     uint64_t most, uint64_t fallback)
@@ -82,6 +105,8 @@ berthi_shape_number(berthi_shape_reading *r, berthi_shape_keys keys, uint64_t le
     if (berthi_json_can_read_unsigned(value, &number) && number >= least
         && number <= most)
         return number;
+    if (berthi_json_kind_of(value) == BERTHI_JSON_ARRAY)
+        return largest_of(r, *keys, value, least, most);
     refuse_range(r, *keys, value, least, most);
     return 0;
 }
@@ -265,32 +290,6 @@ adjusted_width(berthi_shape_reading *r, uint64_t width)
     return (width + unit - 1) / unit * unit;
 }
 
-/* One for all layers, or a list with one for each: then the largest, which is the most there is. */
-static uint64_t
-read_width(berthi_shape_reading *r, berthi_shape_keys keys, uint64_t fallback)
-{
-    static const char key[] = "intermediate_size";
-    const berthi_json_value *const value = berthi_json_find(r->model, key);
-    const berthi_json_value *const first = berthi_json_first(value);
-    uint64_t least = UINT64_MAX;
-    uint64_t largest = 0;
-    uint64_t width;
-
-    if (berthi_json_kind_of(value) != BERTHI_JSON_ARRAY)
-        return berthi_shape_need(r, keys, BERTHI_SHAPE_WIDTH, fallback);
-    for (const berthi_json_value *v = first; v != NULL; v = berthi_json_next(v)) {
-        if (!berthi_json_can_read_unsigned(v, &width) || width > BERTHI_SHAPE_WIDTH)
-            width = 0;
-        if (v != first && width != largest)
-            r->shape->has_unknown_layers = true;
-        least = berthi_min_u64(least, width);
-        largest = berthi_max_u64(largest, width);
-    }
-    if (least == 0 || first == NULL)
-        berthi_shape_refuse(r, key, value, "a list of whole numbers");
-    return largest;
-}
-
 /* T5 says it in a word: "relu", "gated-gelu". */
 static uint64_t
 mlp_matrices(berthi_shape_reading *r, uint64_t flags)
@@ -343,6 +342,19 @@ read_positions(berthi_shape_reading *r, uint64_t flags)
     }
 }
 
+/* BART has one for both readers and, where they are not tied to it, one for each, too. */
+static uint64_t
+word_tables(berthi_shape_reading *r, uint64_t flags)
+{
+    if ((flags & BERTHI_FAMILY_ENCODER) == 0)
+        return 1;
+    if (!berthi_shape_flag(r, "share_encoder_decoder_embeddings", true))
+        return 2;
+    return r->shape->ties_embeddings || flags & (BERTHI_FAMILY_RELATIVE | BERTHI_FAMILY_AUDIO)
+               ? 1
+               : 3;
+}
+
 static void
 read_model(berthi_shape_reading *r)
 {
@@ -361,6 +373,7 @@ read_model(berthi_shape_reading *r)
             berthi_shape_need(r, encoder_keys, BERTHI_SHAPE_LAYERS, 0);
     shape->vocabulary =
         berthi_shape_need(r, vocabulary_keys, UINT32_MAX, family->vocabulary);
+    shape->word_tables = word_tables(r, family->flags);
     /* OPT has its words narrower in one of its models. */
     shape->embedding = berthi_shape_member(r, "word_embed_proj_dim", 1,
                                            BERTHI_SHAPE_WIDTH / 16, shape->hidden);
@@ -376,7 +389,8 @@ read_model(berthi_shape_reading *r)
     wide = is_plain ? 4 * shape->hidden
                     : berthi_shape_member(r, "moe_intermediate_size", 1,
                                           BERTHI_SHAPE_WIDTH, family->intermediate);
-    wide = read_width(r, has_encoder ? decoder_width_keys : intermediate_keys, wide);
+    wide = berthi_shape_need(r, has_encoder ? decoder_width_keys : intermediate_keys,
+                             BERTHI_SHAPE_WIDTH, wide);
     r->layer.intermediate = adjusted_width(r, wide);
 }
 

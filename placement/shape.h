@@ -6,7 +6,7 @@
  * Pure: a parsed config.json in, a struct of plain numbers out. config.json is
  * untrusted: every number has a range, and one outside it is CONFIG_JSON naming
  * its key. What the file leaves out comes from the defaults of the model_type's
- * configuration class, of which shape_family.c knows some hundred; any other is
+ * configuration class, of which shape_family.c knows some 140; any other is
  * counted as a dense gated decoder (the shape of Llama), and `is_known` is false.
  *
  * Multimodal models: the language model's numbers, from "text_config" (or
@@ -107,6 +107,7 @@ typedef struct berthi_shape {
     int32_t dtype;             /* berth_dtype; BERTH_BF16 where the file says none  */
     uint64_t hidden;           /* h                                                 */
     uint64_t vocabulary;       /* V                                                 */
+    uint64_t word_tables;      /* of the embeddings, for one reader each            */
     uint64_t embedding;        /* width of the embeddings; not h: two matrices turn it */
     uint64_t positions;        /* longest context it was made for; 0: not said      */
     uint64_t learned_positions; /* rows of a table of positions; 0: rotary or none  */
@@ -136,6 +137,7 @@ typedef struct berthi_shape {
     bool has_norm_bias;
     bool has_word_norm;        /* behind the embeddings                             */
     bool has_head_norms;       /* of queries and keys                               */
+    bool has_correction;       /* one number an expert, in the router               */
     bool has_transform_bias;   /* of the layer before a head that fills gaps        */
     uint32_t kind_count;
     berthi_layer kinds[BERTHI_LAYER_KINDS]; /* in order of their first layer */

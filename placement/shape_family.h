@@ -68,6 +68,8 @@
 #define BERTHI_FAMILY_ASKED_NORMS      BERTHI_FAMILY(47) /* HEAD or WIDE, where a file says so */
 #define BERTHI_FAMILY_TWO_BIASES       BERTHI_FAMILY(48) /* BOTH_WAYS, of a head that is not tied */
 #define BERTHI_FAMILY_BESIDE_HALVES    BERTHI_FAMILY(49) /* "use_parallel_residual": a norm less */
+#define BERTHI_FAMILY_SUB_NORMS        BERTHI_FAMILY(50) /* before each half's last layer: BitNet */
+#define BERTHI_FAMILY_RELATIVE_EACH    BERTHI_FAMILY(51) /* RELATIVE, in each layer: UMT5 */
 
 /* Which layers look back only so far, where "layer_types" does not say. */
 typedef enum berthi_family_window {

@@ -16,6 +16,12 @@ ALIASES(expert_keys, "n_routed_experts", "num_local_experts", "num_experts",
 ALIASES(used_keys, "num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k",
         "top_k_experts");
 ALIASES(expert_width_keys, "moe_intermediate_size");
+ALIASES(shared_count_keys, "n_shared_experts", "moe_num_shared_experts",
+        "num_shared_experts");
+ALIASES(first_sparse_keys, "first_k_dense_replace", "num_dense_layers",
+        "moe_layer_start_index");
+ALIASES(sparse_step_keys, "decoder_sparse_step", "interleave_moe_layer_step",
+        "moe_layer_interval");
 ALIASES(shared_keys, "shared_expert_intermediate_size", "shared_intermediate_size");
 ALIASES(pattern_keys, "sliding_window_pattern", "_sliding_window_pattern");
 
@@ -30,6 +36,7 @@ typedef struct layer_rules {
     layer_list mlps;  /* "mlp_layer_types" */
     const berthi_json_value *dense; /* "mlp_only_layers": numbers of layers */
     uint64_t window;  /* 0: none */
+    bool has_no_windows; /* by "use_sliding_window" */
     uint64_t pattern; /* all but every n-th layer; 0: not by pattern */
     uint64_t first;   /* windows from this layer on */
     uint64_t attention_every; /* every n-th layer, the others have a state; 0: all */
@@ -124,7 +131,8 @@ read_windows(berthi_shape_reading *r, layer_rules *rules)
     if (family->window == BERTHI_WINDOW_UPPER) {
         rules->first =
             berthi_shape_member(r, "max_window_layers", 0, BERTHI_SHAPE_LAYERS, 28);
-        if (!berthi_shape_flag(r, "use_sliding_window", false))
+        rules->has_no_windows = !berthi_shape_flag(r, "use_sliding_window", false);
+        if (rules->has_no_windows)
             rules->window = 0;
     }
     if (family->window == BERTHI_WINDOW_NEVER && rules->types.next == NULL)
@@ -203,7 +211,7 @@ read_experts(berthi_shape_reading *r, layer_rules *rules)
     sparse->experts_used = berthi_shape_number(r, used_keys, 1, sparse->experts, 1);
     sparse->expert_intermediate =
         berthi_shape_number(r, expert_width_keys, 1, width, r->layer.intermediate);
-    shared = berthi_shape_member(r, "n_shared_experts", 0, most, is_one);
+    shared = berthi_shape_number(r, shared_count_keys, 0, most, is_one);
     sparse->shared_intermediate =
         berthi_shape_number(r, shared_keys, 0, width,
                             shared * sparse->expert_intermediate);
@@ -213,14 +221,14 @@ read_experts(berthi_shape_reading *r, layer_rules *rules)
     if (r->shape->family->flags & BERTHI_FAMILY_BESIDE)
         sparse->shared_intermediate = r->layer.intermediate;
     rules->first_sparse =
-        berthi_shape_member(r, "first_k_dense_replace", 0, BERTHI_SHAPE_LAYERS, 0);
+        berthi_shape_number(r, first_sparse_keys, 0, BERTHI_SHAPE_LAYERS, 0);
     rules->sparse_every =
         berthi_shape_member(r, "moe_layer_freq", 1, BERTHI_SHAPE_LAYERS, 1);
     rules->sparse_step =
-        berthi_shape_member(r, "decoder_sparse_step", 1, BERTHI_SHAPE_LAYERS,
-                            berthi_shape_member(r, "interleave_moe_layer_step", 1,
-                                                BERTHI_SHAPE_LAYERS, 1));
+        berthi_shape_number(r, sparse_step_keys, 1, BERTHI_SHAPE_LAYERS, 1);
     rules->dense = open_numbers(r, "mlp_only_layers");
+    r->shape->has_correction = r->shape->family->flags & BERTHI_FAMILY_CORRECTION
+                               && berthi_shape_flag(r, "use_expert_bias", true);
 }
 
 /* -------------------------------------------------------------------- one layer */
@@ -247,7 +255,11 @@ make_listed(berthi_shape_reading *r, const layer_rules *rules, const char *word,
         if (layer->attention == BERTHI_ATTENTION_NONE)
             return; /* nothing is kept, however far it looks */
         layer->window = rules->window;
-        if (layer->window == 0)
+        if (layer->window == 0 && rules->has_no_windows)
+            berthi_shape_refuse(r, "use_sliding_window",
+                                berthi_json_find(r->model, "use_sliding_window"),
+                                "true, and \"layer_types\" has windows");
+        else if (layer->window == 0)
             berthi_shape_refuse(r, "sliding_window",
                                 berthi_json_find(r->model, "sliding_window"),
                                 "a number of tokens, and \"layer_types\" has windows");
@@ -412,6 +424,9 @@ berthi_shape_read_layers(berthi_shape_reading *r)
         (void)add_layer(r, &encoder);
         r->layer.has_cross = true;
     }
+    if (shape->family->flags & BERTHI_FAMILY_CLASSIC && r->layer.attention == BERTHI_ATTENTION_HEADS
+        && berthi_shape_flag(r, "add_cross_attention", false))
+        r->layer.has_cross = true; /* of an encoder in another file */
     for (uint64_t i = 0; i < shape->layers && r->status == BERTH_OK; i++) {
         const berthi_layer layer = make_layer(r, &rules, i);
 

@@ -34,7 +34,10 @@ typedef const char *const *berthi_shape_keys;
 /* `wanted` ends the sentence: member "x" is -1, not ... */
 void berthi_shape_refuse(berthi_shape_reading *r, const char *key,
                          const berthi_json_value *value, const char *wanted);
-/* The number, at least `least` and at most `most`, or `fallback` when it is absent. */
+/*
+ * The number, at least `least` and at most `most`, or `fallback` when it is absent. Of a list with
+ * one for each layer it is the largest, and layers that differ are `has_unknown_layers`.
+ */
 uint64_t berthi_shape_number(berthi_shape_reading *r, berthi_shape_keys keys,
                              uint64_t least, uint64_t most, uint64_t fallback);
 /* The same, and it has to be there: 0 after a failure. */

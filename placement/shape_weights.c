@@ -173,7 +173,7 @@ add_experts(berthi_shape_making *m, const berthi_layer *layer)
     const uint64_t hidden = m->shape->hidden;
 
     berthi_shape_add_matrix(m, "gate", BERTHI_WEIGHT_OTHER, layer->experts, hidden);
-    if (berthi_shape_has(m, BERTHI_FAMILY_CORRECTION)
+    if (m->shape->has_correction
         || berthi_shape_has(m, BERTHI_FAMILY_EXPERT_BIAS))
         berthi_shape_add_vector(m, "gate", layer->experts);
     m->role = BERTHI_WEIGHT_EXPERT;
@@ -250,6 +250,10 @@ add_layers(berthi_shape_making *m, uint32_t kind)
         add_mlp(m, layer->intermediate);
     add_layer_words(m);
     add_side_states(m);
+    if (berthi_shape_has(m, BERTHI_FAMILY_SUB_NORMS)) {
+        berthi_shape_add_vector(m, "attn_sub_norm", layer->heads * layer->value_dim);
+        berthi_shape_add_vector(m, "ffn_sub_norm", layer->intermediate);
+    }
     if (m->shape->family->numbers > 0)
         berthi_shape_add_vector(m, "act_fn", m->shape->family->numbers);
     berthi_shape_add_norms(m, m->shape->hidden, m->shape->layer_norms + layer->has_cross);
@@ -283,9 +287,7 @@ add_outer(berthi_shape_making *m)
     const uint64_t readers =
         berthi_shape_has(m, BERTHI_FAMILY_ENCODER) && shape->sound_bands == 0 ? 2 : 1;
 
-    /* BART has one for both readers and, where they are not tied to it, one for each. */
-    if (readers == 2 && !shape->ties_embeddings && !berthi_shape_has(m, BERTHI_FAMILY_RELATIVE))
-        m->count = 3;
+    m->count = shape->word_tables;
     berthi_shape_add_matrix(m, "embed_tokens", BERTHI_WEIGHT_EMBEDDING, shape->vocabulary,
                             shape->embedding);
     m->count = 1;
@@ -304,6 +306,8 @@ add_outer(berthi_shape_making *m)
     if (shape->learned_positions > 0)
         berthi_shape_add_matrix(m, "embed_positions", BERTHI_WEIGHT_EMBEDDING,
                                 shape->learned_positions, wide);
+    if (berthi_shape_has(m, BERTHI_FAMILY_RELATIVE_EACH))
+        m->count = shape->encoder_layers + shape->layers;
     if (shape->relative_rows > 0)
         berthi_shape_add_matrix(m, "relative_attention_bias", BERTHI_WEIGHT_EMBEDDING,
                                 shape->relative_rows, shape->kinds[0].heads);

@@ -499,6 +499,17 @@ test_unknown(void)
     T_REQUIRE(e != NULL);
     CHECK(e->shape.has_unknown_layers);
     CHECK_EQ(e->shape.kinds[0].intermediate, 24);
+    /* Heads and experts, too; the same for all is as one number. */
+    e = estimated_text(TINY(", \"model_type\": \"llama\", \"num_key_value_heads\": [2, 1, 4, 2]"));
+    T_REQUIRE(e != NULL);
+    CHECK(e->shape.has_unknown_layers);
+    CHECK_EQ(e->shape.kinds[0].kv_heads, 4);
+    e = estimated_text(TINY(", \"model_type\": \"hunyuan_v1_moe\", \"num_experts\": 4, "
+                            "\"moe_topk\": [2, 2, 2, 2], \"moe_intermediate_size\": [8, 8]"));
+    T_REQUIRE(e != NULL);
+    CHECK(!e->shape.has_unknown_layers);
+    CHECK_EQ(e->shape.kinds[0].experts_used, 2);
+    CHECK_EQ(e->shape.kinds[0].expert_intermediate, 8);
     e = estimated_text(TINY(", \"block_ff_dim\": 96")); /* LFM2's own name of it goes first */
     T_REQUIRE(e != NULL);
     CHECK_EQ(e->shape.kinds[0].intermediate, 96);
@@ -628,6 +639,11 @@ test_refusals(void)
         { TINY(", \"sliding_window\": 0, \"layer_types\": [\"sliding_attention\", \"a\", \"b\", "
                "\"c\"]"),
           "\"sliding_window\" is 0, not a number of tokens" },
+        { TINY(", \"model_type\": \"qwen3\", \"sliding_window\": 8, \"use_sliding_window\": "
+               "false, \"layer_types\": [\"sliding_attention\", \"a\", \"b\", \"c\"]"),
+          "\"use_sliding_window\" is not true, and \"layer_types\" has windows" },
+        { TINY(", \"num_key_value_heads\": [2, 5]"),
+          "member \"num_key_value_heads\" is not a list of whole numbers" },
         { TINY(", \"model_type\": \"qwen3_next\", \"layer_types\": [\"mamba\", \"a\", \"b\", "
                "\"c\"]"),
           "\"linear_num_value_heads\" is missing" },

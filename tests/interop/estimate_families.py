@@ -18,9 +18,14 @@ import libraries as lib
 from libraries import torch, transformers
 
 TABLE = lib.ROOT / "placement" / "shape_family.c"
-CLASSES = {"whisper": "AutoModelForSpeechSeq2Seq", "t5": "AutoModelForSeq2SeqLM",
-           "mt5": "AutoModelForSeq2SeqLM", "bart": "AutoModelForSeq2SeqLM",
-           "mbart": "AutoModelForSeq2SeqLM", "m2m_100": "AutoModelForSeq2SeqLM"}
+CLASSES = {"whisper": "AutoModelForSpeechSeq2Seq", "mistral4": "AutoModelForImageTextToText"}
+CLASSES |= dict.fromkeys(
+    ["bart", "blenderbot", "blenderbot-small", "longt5", "m2m_100", "marian", "mbart", "mt5", "mvp",
+     "pegasus", "plbart", "t5", "umt5"], "AutoModelForSeq2SeqLM")
+# Of a model for images or sound; its head stands outside.
+CLASSES |= dict.fromkeys(
+    ["glm4v_moe_text", "glm4v_text", "qwen2_5_vl_text", "qwen2_vl_text", "qwen3_vl_moe_text",
+     "qwen3_vl_text"], "AutoModel")
 CLASSES |= dict.fromkeys(
     ["albert", "bert", "camembert", "data2vec-text", "deberta", "deberta-v2",
      "distilbert", "electra", "ernie", "esm", "eurobert", "jina_embeddings_v3", "longformer",
@@ -29,7 +34,13 @@ CLASSES |= dict.fromkeys(
 # With a tower that needs headers, or of somebody else's code.
 OTHERS = {"gemma3", "qwen2_vl", "qwen2_5_vl", "kimi_k2"}
 # Whose configuration has no defaults that make a model.
-WORDS = {"nemotron": {"num_key_value_heads": 8, "head_dim": 128},
+WORDS = {"dots1": {"n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6,
+                   "first_k_dense_replace": 1},
+         "hunyuan_v1_dense": {"head_dim": 128},
+         "hunyuan_v1_moe": {"head_dim": 128, "num_experts": 16, "moe_topk": 2},
+         "lfm2_moe": {"layer_types": ["conv", "conv", "full_attention", "conv"] * 8},
+         "ministral": {"head_dim": 128},
+         "nemotron": {"num_key_value_heads": 8, "head_dim": 128},
          "esm": {"vocab_size": 33}}
 VARIANTS = [
     ("bamba", {"attn_layer_indices": [9, 18, 27]}),
@@ -92,6 +103,11 @@ VARIANTS = [
     ("seed_oss", {"attention_out_bias": True}),
     ("stablelm", {"qk_layernorm": True, "use_parallel_residual": True}),
     ("t5", {"relative_attention_num_buckets": 64}),
+    ("gpt2", {"add_cross_attention": True}),
+    ("lfm2_moe", WORDS["lfm2_moe"] | {"use_expert_bias": False, "num_dense_layers": 3}),
+    ("ernie4_5_moe", {"moe_layer_interval": 2, "moe_layer_start_index": 3}),
+    ("marian", {"share_encoder_decoder_embeddings": False}),
+    ("solar_open", {"attention_bias": True}),
 ]
 # What no count depends on.
 NOISE = re.compile(r"_token_id$|dropout|_pdrop|^output_|_eps(ilon)?$|initializer|^use_cache$|"
@@ -106,13 +122,16 @@ def types():
 
 def count(kind, config):
     """Of what a checkpoint has: buffers that are saved, too, and tied tensors once."""
-    class_ = getattr(transformers, CLASSES.get(kind, "AutoModelForCausalLM"))
+    name = CLASSES.get(kind, "AutoModelForCausalLM")
     with torch.device("meta"):
-        model = class_.from_config(config)
+        model = getattr(transformers, name).from_config(config)
     saved = set(model.state_dict())
     return (sum(p.numel() for p in model.parameters())
-            + sum(b.numel() for name, b in model.named_buffers() if name in saved
-                  and "correction_bias" in name))
+            + sum(b.numel() for buffer, b in model.named_buffers() if buffer in saved
+                  and re.search("correction_bias|expert_bias", buffer))
+            + (config.vocab_size * config.hidden_size
+               if name == "AutoModel" and not getattr(config, "tie_word_embeddings", False)
+               else 0))
 
 
 def plain(value):

@@ -191,9 +191,12 @@ berthi_layer_attention_width(const berthi_shape *shape, const berthi_layer *laye
 {
     const berthi_state_layer *const state = &shape->state;
 
-    if (layer->attention == BERTHI_ATTENTION_STATE) /* its channels, a gate, the output */
-        return layer->convolution_elements / state->kernel + 2 * state->inner;
-    return layer->heads * (layer->key_dim + layer->value_dim)
+    /* Of a state: its channels, a gate, the output. */
+    const uint64_t of_state = layer->convolution_elements > 0
+                                  ? layer->convolution_elements / state->kernel + 2 * state->inner
+                                  : 0;
+
+    return of_state + layer->heads * (layer->key_dim + layer->value_dim)
            + layer->kv_heads * (layer->key_dim + layer->value_dim);
 }
 

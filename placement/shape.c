@@ -125,9 +125,9 @@ berthi_shape_need(berthi_shape_reading *r, berthi_shape_keys keys, uint64_t most
 {
     const uint64_t number = berthi_shape_number(r, keys, 1, most, fallback);
 
-    if (number == 0)
+    if (number == 0 || number > most)
         refuse_range(r, keys[0], NULL, 1, most);
-    return number;
+    return number <= most ? number : 0;
 }
 
 bool
@@ -366,8 +366,9 @@ read_model(berthi_shape_reading *r)
 
     shape->hidden =
         berthi_shape_need(r, hidden_keys, BERTHI_SHAPE_WIDTH / 16, family->hidden);
-    shape->layers = berthi_shape_need(r, has_encoder ? decoder_keys : layer_keys,
-                                      BERTHI_SHAPE_LAYERS, family->layers);
+    shape->layers = berthi_shape_need(
+        r, has_encoder ? decoder_keys : layer_keys, BERTHI_SHAPE_LAYERS,
+        family->flags & BERTHI_FAMILY_HALVES ? berthi_shape_count_halves(r) : family->layers);
     if (has_encoder)
         shape->encoder_layers =
             berthi_shape_need(r, encoder_keys, BERTHI_SHAPE_LAYERS, 0);
@@ -391,7 +392,8 @@ read_model(berthi_shape_reading *r)
                                           BERTHI_SHAPE_WIDTH, family->intermediate);
     wide = berthi_shape_need(r, has_encoder ? decoder_width_keys : intermediate_keys,
                              BERTHI_SHAPE_WIDTH, wide);
-    r->layer.intermediate = adjusted_width(r, wide);
+    r->layer.intermediate =
+        family->flags & BERTHI_FAMILY_HALF_WIDTH ? wide / 2 : adjusted_width(r, wide);
 }
 
 berth_status

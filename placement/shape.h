@@ -40,6 +40,7 @@ typedef enum berthi_state_kind {
     BERTHI_STATE_ABSENT,
     BERTHI_STATE_DELTA,       /* gated delta net: Qwen3-Next                        */
     BERTHI_STATE_CONVOLUTION, /* short convolution: LFM2                            */
+    BERTHI_STATE_GATED,       /* gated linear recurrence: RecurrentGemma            */
     BERTHI_STATE_MAMBA,
     BERTHI_STATE_MAMBA2
 } berthi_state_kind;
@@ -48,11 +49,13 @@ typedef struct berthi_state_layer {
     int32_t kind;         /* berthi_state_kind                                      */
     uint64_t inner;       /* width of the values                                    */
     uint64_t key_heads;   /* DELTA; MAMBA2: groups                                  */
-    uint64_t value_heads; /* DELTA, MAMBA2                                          */
-    uint64_t key_dim;     /* DELTA: of a key; MAMBA, MAMBA2: state_size             */
+    uint64_t value_heads; /* DELTA, MAMBA2; GATED: blocks of its gates              */
+    uint64_t key_dim;     /* DELTA: of a key; MAMBA, MAMBA2: state_size; GATED: 1   */
     uint64_t step_rank;   /* MAMBA: time_step_rank                                  */
     uint64_t kernel;      /* positions of the convolution                           */
     bool has_bias;        /* of its linear layers                                   */
+    bool has_output_bias; /* of the last of them                                    */
+    bool has_norm;        /* MAMBA: of steps and states; MAMBA2: of the values      */
     bool has_kernel_bias; /* of the convolution                                     */
 } berthi_state_layer;
 
@@ -128,6 +131,7 @@ typedef struct berthi_shape {
     uint64_t latent_rank;      /* kv_lora_rank                                      */
     uint64_t rope_dim;
     berthi_state_layer state;  /* of the STATE layers                               */
+    uint64_t expert_latent;    /* what experts see instead of h; 0: h               */
     uint64_t layer_norms;      /* on the hidden state, in a layer                   */
     uint64_t mlp_matrices;     /* 3 where the MLP is gated, else 2                  */
     uint64_t head_biases;      /* of V numbers each                                 */

@@ -70,6 +70,10 @@
 #define BERTHI_FAMILY_BESIDE_HALVES    BERTHI_FAMILY(49) /* "use_parallel_residual": a norm less */
 #define BERTHI_FAMILY_SUB_NORMS        BERTHI_FAMILY(50) /* before each half's last layer: BitNet */
 #define BERTHI_FAMILY_RELATIVE_EACH    BERTHI_FAMILY(51) /* RELATIVE, in each layer: UMT5 */
+#define BERTHI_FAMILY_HALVES           BERTHI_FAMILY(52) /* layers are half of one: Nemotron H */
+#define BERTHI_FAMILY_CYCLE            BERTHI_FAMILY(53) /* "block_types", again and again */
+#define BERTHI_FAMILY_BESIDE_STATE     BERTHI_FAMILY(54) /* attention beside a state: Falcon H1 */
+#define BERTHI_FAMILY_HALF_WIDTH       BERTHI_FAMILY(55) /* of the MLP: half of what is said */
 
 /* Which layers look back only so far, where "layer_types" does not say. */
 typedef enum berthi_family_window {

@@ -21,25 +21,22 @@ ALIASES(shared_count_keys, "n_shared_experts", "moe_num_shared_experts",
 ALIASES(first_sparse_keys, "first_k_dense_replace", "num_dense_layers",
         "moe_layer_start_index");
 ALIASES(sparse_step_keys, "decoder_sparse_step", "interleave_moe_layer_step",
-        "moe_layer_interval");
-ALIASES(shared_keys, "shared_expert_intermediate_size", "shared_intermediate_size");
+        "moe_layer_interval", "expert_layer_period");
+ALIASES(shared_keys, "moe_shared_expert_intermediate_size",
+        "shared_expert_intermediate_size", "shared_intermediate_size");
+ALIASES(window_keys, "sliding_window", "attention_window_size");
 ALIASES(pattern_keys, "sliding_window_pattern", "_sliding_window_pattern");
 
-/* A member that lists one value for each layer; NULL: it is not there. */
-typedef struct layer_list {
-    const char *key;
-    const berthi_json_value *next;
-} layer_list;
-
 typedef struct layer_rules {
-    layer_list types; /* "layer_types" */
-    layer_list mlps;  /* "mlp_layer_types" */
+    berthi_layer_words types; /* "layer_types" */
+    berthi_layer_words mlps;  /* "mlp_layer_types" */
     const berthi_json_value *dense; /* "mlp_only_layers": numbers of layers */
     uint64_t window;  /* 0: none */
     bool has_no_windows; /* by "use_sliding_window" */
     uint64_t pattern; /* all but every n-th layer; 0: not by pattern */
     uint64_t first;   /* windows from this layer on */
-    uint64_t attention_every; /* every n-th layer, the others have a state; 0: all */
+    uint64_t attention_every; /* of so many layers one, the others have a state; 0: all */
+    uint64_t attention_at;    /* the remainder of its number */
     bool has_listed; /* attention is where `attending` says, the others have a state */
     const berthi_json_value *attending; /* numbers of layers */
     uint64_t first_shared; /* layers from this one on have no keys and values */
@@ -51,41 +48,11 @@ typedef struct layer_rules {
     berthi_layer sparse; /* the numbers of the MLP with experts */
     uint64_t first_sparse;
     uint64_t sparse_every; /* layers whose number divides by it */
-    uint64_t sparse_step;  /* the n-th, 2n-th, ... counted from 1 */
+    uint64_t sparse_step;  /* of so many layers one */
+    uint64_t sparse_at;    /* the remainder of its number */
 } layer_rules;
 
 /* ----------------------------------------------------------------------- lists */
-
-static layer_list
-open_list(berthi_shape_reading *r, const char *key)
-{
-    const berthi_json_value *const value = berthi_json_find(r->model, key);
-    const layer_list list = { key, berthi_json_first(value) };
-    uint64_t count = 0;
-
-    for (const berthi_json_value *v = list.next; v != NULL; v = berthi_json_next(v))
-        count++;
-    if (value != NULL
-        && (berthi_json_kind_of(value) != BERTHI_JSON_ARRAY
-            || (count != 0 && count != r->shape->layers)))
-        berthi_shape_refuse(r, key, value, "a list with one entry for each layer");
-    return list;
-}
-
-/* The word of the next layer; "" without a list. */
-static const char *
-take_word(berthi_shape_reading *r, layer_list *list)
-{
-    const char *word = "";
-
-    if (list->next == NULL)
-        return word;
-    if (!berthi_json_can_read_string(list->next, &word))
-        berthi_shape_refuse(r, list->key, berthi_json_find(r->model, list->key),
-                            "a list of strings");
-    list->next = berthi_json_next(list->next);
-    return word;
-}
 
 /* The first of a list of layers' numbers; NULL: there is none. */
 static const berthi_json_value *
@@ -123,7 +90,7 @@ read_windows(berthi_shape_reading *r, layer_rules *rules)
         berthi_shape_member(r, "attention_chunk_size", 1, BERTHI_SHAPE_TOKENS, 0);
 
     rules->window =
-        berthi_shape_member(r, "sliding_window", 0, BERTHI_SHAPE_TOKENS, chunk);
+        berthi_shape_number(r, window_keys, 0, BERTHI_SHAPE_TOKENS, chunk);
     /* With layer_types the list decides, layer by layer; so does the family without. */
     if (family->window == BERTHI_WINDOW_PATTERN)
         rules->pattern = berthi_shape_number(r, pattern_keys, 1, BERTHI_SHAPE_LAYERS,
@@ -137,15 +104,22 @@ read_windows(berthi_shape_reading *r, layer_rules *rules)
     }
     if (family->window == BERTHI_WINDOW_NEVER && rules->types.next == NULL)
         rules->window = 0;
-    if (r->shape->state.kind == BERTHI_STATE_DELTA)
-        rules->attention_every = berthi_shape_member(r, "full_attention_interval", 1,
-                                                     BERTHI_SHAPE_LAYERS, 4);
 }
 
 /* Where a file has no words for its layers: which of them are attention. */
 static void
 read_attending(berthi_shape_reading *r, layer_rules *rules)
 {
+    const uint64_t most = BERTHI_SHAPE_LAYERS;
+
+    if (r->shape->state.kind == BERTHI_STATE_DELTA) {
+        rules->attention_every =
+            berthi_shape_member(r, "full_attention_interval", 1, most, 4);
+        rules->attention_at = rules->attention_every - 1;
+    } else if (r->shape->state.kind == BERTHI_STATE_MAMBA) {
+        rules->attention_every = berthi_shape_member(r, "attn_layer_period", 1, most, 0);
+        rules->attention_at = berthi_shape_member(r, "attn_layer_offset", 0, most, 0);
+    }
     if ((r->shape->family->flags & BERTHI_FAMILY_LISTED) == 0)
         return;
     rules->attending = open_numbers(r, "attn_layer_indices");
@@ -200,8 +174,12 @@ read_experts(berthi_shape_reading *r, layer_rules *rules)
 
     /* Gemma 4 may have the number of them without them. */
     if (berthi_shape_flag(r, "enable_moe_block",
-                          (r->shape->family->flags & BERTHI_FAMILY_BESIDE) == 0))
+                          (r->shape->family->flags & BERTHI_FAMILY_BESIDE) == 0)
+        && berthi_shape_flag(r, "is_moe", true))
         sparse->experts = berthi_shape_number(r, expert_keys, 0, most, 0);
+    /* Jamba's one expert is an MLP. */
+    if (sparse->experts == 1 && berthi_json_find(r->model, "expert_layer_period") != NULL)
+        sparse->experts = 0;
     if (sparse->experts == 0) {
         if (r->shape->family->flags & BERTHI_FAMILY_SHARED_IS_DENSE)
             r->layer.intermediate =
@@ -226,7 +204,10 @@ read_experts(berthi_shape_reading *r, layer_rules *rules)
         berthi_shape_member(r, "moe_layer_freq", 1, BERTHI_SHAPE_LAYERS, 1);
     rules->sparse_step =
         berthi_shape_number(r, sparse_step_keys, 1, BERTHI_SHAPE_LAYERS, 1);
+    rules->sparse_at = berthi_shape_member(r, "expert_layer_offset", 0, BERTHI_SHAPE_LAYERS,
+                                           rules->sparse_step - 1);
     rules->dense = open_numbers(r, "mlp_only_layers");
+    r->shape->expert_latent = berthi_shape_member(r, "moe_latent_size", 1, width, 0);
     r->shape->has_correction = r->shape->family->flags & BERTHI_FAMILY_CORRECTION
                                && berthi_shape_flag(r, "use_expert_bias", true);
 }
@@ -244,7 +225,7 @@ is_one_of(const char *word, const char *const *words)
 
 ALIASES(whole_words, "full_attention", "attention", "global_attention");
 ALIASES(window_words, "sliding_attention", "chunked_attention", "local_attention");
-ALIASES(state_words, "linear_attention", "conv", "mamba", "mamba2");
+ALIASES(state_words, "linear_attention", "conv", "mamba", "mamba2", "recurrent");
 
 /* As the list has it. */
 static void
@@ -281,7 +262,8 @@ make_ruled(const berthi_shape_reading *r, const layer_rules *rules, uint64_t num
 {
     if (r->shape->family->flags & BERTHI_FAMILY_ALL_STATE
         || (rules->has_listed && !is_listed(rules->attending, number))
-        || (rules->attention_every > 0 && (number + 1) % rules->attention_every != 0))
+        || (rules->attention_every > 0
+            && number % rules->attention_every != rules->attention_at))
         berthi_shape_make_state(r->shape, layer);
     else if (number >= rules->first
              && (rules->pattern == 0 || (number + 1) % rules->pattern != 0))
@@ -291,14 +273,14 @@ make_ruled(const berthi_shape_reading *r, const layer_rules *rules, uint64_t num
 static bool
 is_sparse(berthi_shape_reading *r, layer_rules *rules, uint64_t number)
 {
-    const char *const word = take_word(r, &rules->mlps);
+    const char *const word = berthi_shape_take_word(r, &rules->mlps);
 
     if (rules->sparse.experts == 0)
         return false;
     if (word[0] != '\0')
         return strcmp(word, "sparse") == 0;
     return number >= rules->first_sparse && number % rules->sparse_every == 0
-           && (number + 1) % rules->sparse_step == 0 && !is_listed(rules->dense, number);
+           && number % rules->sparse_step == rules->sparse_at && !is_listed(rules->dense, number);
 }
 
 /*
@@ -348,24 +330,55 @@ share(berthi_shape_reading *r, const layer_rules *rules, uint64_t number, berthi
     }
 }
 
-static berthi_layer
-make_layer(berthi_shape_reading *r, layer_rules *rules, uint64_t number)
+/* Gives a layer its experts instead of its MLP. */
+static void
+make_sparse(const berthi_layer *sparse, berthi_layer *layer)
 {
-    const char *const word = take_word(r, &rules->types);
+    layer->intermediate = 0;
+    layer->experts = sparse->experts;
+    layer->experts_used = sparse->experts_used;
+    layer->expert_intermediate = sparse->expert_intermediate;
+    layer->shared_intermediate = sparse->shared_intermediate;
+}
+
+/* Nemotron H's layers are an MLP, experts, attention or a state, each by itself. */
+static berthi_layer
+make_half(berthi_shape_reading *r, layer_rules *rules, const char *word)
+{
+    const bool is_sparse_half = strcmp(word, "moe") == 0;
     berthi_layer layer = r->layer;
 
     layer.count = 1;
-    if (word[0] != '\0')
+    if (is_sparse_half || strcmp(word, "mlp") == 0) {
+        layer.attention = BERTHI_ATTENTION_NONE;
+        layer.heads = layer.kv_heads = layer.key_dim = layer.value_dim = 0;
+        if (is_sparse_half)
+            make_sparse(&rules->sparse, &layer);
+        return layer;
+    }
+    make_listed(r, rules, word, &layer);
+    layer.intermediate = 0;
+    return layer;
+}
+
+static berthi_layer
+make_layer(berthi_shape_reading *r, layer_rules *rules, uint64_t number)
+{
+    const char *const word = berthi_shape_take_word(r, &rules->types);
+    berthi_layer layer = r->layer;
+
+    if (r->shape->family->flags & BERTHI_FAMILY_HALVES)
+        return make_half(r, rules, word);
+    layer.count = 1;
+    /* A cycle says what has a state; how far the others look is a number. */
+    if (word[0] != '\0' && !(rules->types.is_cycle && is_one_of(word, whole_words)))
         make_listed(r, rules, word, &layer);
     else
         make_ruled(r, rules, number, &layer);
-    if (is_sparse(r, rules, number)) {
-        layer.intermediate = 0;
-        layer.experts = rules->sparse.experts;
-        layer.experts_used = rules->sparse.experts_used;
-        layer.expert_intermediate = rules->sparse.expert_intermediate;
-        layer.shared_intermediate = rules->sparse.shared_intermediate;
-    }
+    if (is_sparse(r, rules, number))
+        make_sparse(&rules->sparse, &layer);
+    if (r->shape->family->flags & BERTHI_FAMILY_BESIDE_STATE)
+        berthi_shape_add_kept(r->shape, &layer);
     share(r, rules, number, &layer);
     return layer;
 }
@@ -376,6 +389,7 @@ static bool
 is_alike(const berthi_layer *a, const berthi_layer *b)
 {
     return a->attention == b->attention && a->is_encoder == b->is_encoder
+           && a->intermediate == b->intermediate
            && a->window == b->window && a->experts == b->experts
            && a->shares_cache == b->shares_cache && a->key_dim == b->key_dim
            && a->kv_heads == b->kv_heads;
@@ -406,8 +420,8 @@ void
 berthi_shape_read_layers(berthi_shape_reading *r)
 {
     berthi_shape *const shape = r->shape;
-    layer_rules rules = { .types = open_list(r, "layer_types"),
-                          .mlps = open_list(r, "mlp_layer_types") };
+    layer_rules rules = { .types = berthi_shape_open_words(r),
+                          .mlps = berthi_shape_open_list(r, "mlp_layer_types") };
 
     read_windows(r, &rules);
     read_attending(r, &rules);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * shape_read.h - members of config.json as numbers, between shape.c (the model),
- * shape_biases.c (its biases and norms), shape_layers.c (its layers), shape_state.c
- * (those with a state) and shape_fill.c (models that fill gaps).
+ * shape_biases.c (its biases and norms), shape_layers.c (its layers), shape_words.c (a
+ * word for each), shape_state.c (those with a state) and shape_fill.c (models that fill
+ * gaps).
  */
 #ifndef BERTH_PLACEMENT_SHAPE_READ_H
 #define BERTH_PLACEMENT_SHAPE_READ_H
@@ -55,9 +56,29 @@ void berthi_shape_read_biases(berthi_shape_reading *r);
 void berthi_shape_read_state(berthi_shape_reading *r);
 /* Makes `layer` one of them. */
 void berthi_shape_make_state(const berthi_shape *shape, berthi_layer *layer);
+/* Gives it what they keep, beside its attention. */
+void berthi_shape_add_kept(const berthi_shape *shape, berthi_layer *layer);
 
 /* What a model that fills gaps has beside its layers. */
 void berthi_shape_read_filling(berthi_shape_reading *r);
+
+/* A word for each layer; taken one after the other. */
+typedef struct berthi_layer_words {
+    const char *key;
+    const berthi_json_value *first;
+    const berthi_json_value *next; /* NULL: there are none */
+    const char *letters;           /* instead; NULL: none  */
+    bool is_cycle;                 /* begins again where it ends */
+} berthi_layer_words;
+
+/* The member of that name, a list with one entry for each layer or nothing. */
+berthi_layer_words berthi_shape_open_list(berthi_shape_reading *r, const char *key);
+/* What the family calls it: "layer_types", "block_types", letters. */
+berthi_layer_words berthi_shape_open_words(berthi_shape_reading *r);
+/* Of the next layer; "" without any. */
+const char *berthi_shape_take_word(berthi_shape_reading *r, berthi_layer_words *words);
+/* HALVES: how many there are, where no number says it. */
+uint64_t berthi_shape_count_halves(berthi_shape_reading *r);
 
 /* Fills shape->kinds from `r->layer` and the lists and rules of layers. */
 void berthi_shape_read_layers(berthi_shape_reading *r);

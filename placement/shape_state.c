@@ -21,15 +21,15 @@ mamba_width(berthi_shape_reading *r)
 
 /* "auto" is a sixteenth of the hidden size. */
 static uint64_t
-step_rank(berthi_shape_reading *r)
+step_rank(berthi_shape_reading *r, const char *key)
 {
-    const berthi_json_value *const value = berthi_json_find(r->model, "time_step_rank");
+    const berthi_json_value *const value = berthi_json_find(r->model, key);
     const uint64_t usual = (r->shape->hidden + 15) / 16;
     const char *text;
 
     return berthi_json_can_read_string(value, &text)
                ? usual
-               : berthi_shape_member(r, "time_step_rank", 1, BERTHI_SHAPE_WIDTH, usual);
+               : berthi_shape_member(r, key, 1, BERTHI_SHAPE_WIDTH, usual);
 }
 
 static void
@@ -54,9 +54,58 @@ read_mamba2(berthi_shape_reading *r, berthi_state_layer *state)
     state->key_heads = berthi_shape_member(r, "mamba_n_groups", 1, 4096, 1);
     state->key_dim = berthi_shape_member(r, "mamba_d_state", 1, 65536, 256);
     state->kernel = berthi_shape_member(r, "mamba_d_conv", 1, 4096, 4);
-    state->inner = berthi_shape_member(r, "mamba_expand", 1, 64, 2) * r->shape->hidden;
+    state->inner = berthi_shape_member(
+        r, "mamba_d_ssm", 1, BERTHI_SHAPE_WIDTH,
+        berthi_shape_member(r, "mamba_expand", 1, 64, 2) * r->shape->hidden);
     state->has_bias = berthi_shape_flag(r, "mamba_proj_bias", false);
+    state->has_output_bias = berthi_shape_flag(r, "projectors_bias", state->has_bias);
     state->has_kernel_bias = berthi_shape_flag(r, "mamba_conv_bias", true);
+    state->has_norm = berthi_shape_flag(
+        r, "mamba_rms_norm", (r->shape->family->flags & BERTHI_FAMILY_BESIDE_STATE) == 0);
+}
+
+/* Jamba's, the first kind by the names of the second. */
+static void
+read_mamba(berthi_shape_reading *r, berthi_state_layer *state)
+{
+    state->kind = BERTHI_STATE_MAMBA;
+    state->key_dim = berthi_shape_member(r, "mamba_d_state", 1, 65536, 16);
+    state->kernel = berthi_shape_member(r, "mamba_d_conv", 1, 4096, 4);
+    state->inner = berthi_shape_member(r, "mamba_expand", 1, 64, 2) * r->shape->hidden;
+    state->step_rank = step_rank(r, "mamba_dt_rank");
+    state->has_bias = berthi_shape_flag(r, "mamba_proj_bias", false);
+    state->has_output_bias = state->has_bias;
+    state->has_kernel_bias = berthi_shape_flag(r, "mamba_conv_bias", true);
+    state->has_norm = true;
+}
+
+static void
+read_gated(berthi_shape_reading *r, berthi_state_layer *state)
+{
+    state->kind = BERTHI_STATE_GATED;
+    state->inner =
+        berthi_shape_member(r, "lru_width", 1, BERTHI_SHAPE_WIDTH, r->shape->hidden);
+    state->value_heads = berthi_shape_member(r, "num_attention_heads", 1, 4096, 10);
+    state->key_dim = 1;
+    state->kernel = berthi_shape_member(r, "conv1d_width", 1, 4096, 4);
+    state->has_bias = state->has_output_bias = state->has_kernel_bias = true;
+}
+
+/* Nemotron H's: the second kind by names of its own. */
+static void
+read_half_state(berthi_shape_reading *r, berthi_state_layer *state)
+{
+    state->kind = BERTHI_STATE_MAMBA2;
+    state->value_heads = berthi_shape_member(r, "mamba_num_heads", 1, 4096, 128);
+    state->inner = state->value_heads * berthi_shape_member(r, "mamba_head_dim", 1, 4096, 64);
+    state->key_heads = berthi_shape_member(
+        r, "n_groups", 1, 4096, berthi_shape_member(r, "mamba_n_groups", 1, 4096, 8));
+    state->key_dim = berthi_shape_member(r, "ssm_state_size", 1, 65536, 128);
+    state->kernel = berthi_shape_member(r, "conv_kernel", 1, 4096,
+                                        berthi_shape_member(r, "mamba_d_conv", 1, 4096, 4));
+    state->has_bias = state->has_output_bias = berthi_shape_flag(r, "use_bias", false);
+    state->has_kernel_bias = berthi_shape_flag(r, "use_conv_bias", true);
+    state->has_norm = true;
 }
 
 /* Every layer has a state, and its sizes plain names. */
@@ -66,8 +115,9 @@ read_all_state(berthi_shape_reading *r, uint64_t flags)
     berthi_state_layer *const state = &r->shape->state;
 
     state->kernel = berthi_shape_member(r, "conv_kernel", 1, 4096, 4);
-    state->has_bias = berthi_shape_flag(r, "use_bias", false);
+    state->has_bias = state->has_output_bias = berthi_shape_flag(r, "use_bias", false);
     state->has_kernel_bias = berthi_shape_flag(r, "use_conv_bias", true);
+    state->has_norm = flags & BERTHI_FAMILY_MAMBA2;
     if (flags & BERTHI_FAMILY_MAMBA2) {
         state->kind = BERTHI_STATE_MAMBA2;
         state->inner = berthi_shape_member(r, "expand", 1, 64, 2) * r->shape->hidden;
@@ -78,7 +128,7 @@ read_all_state(berthi_shape_reading *r, uint64_t flags)
         state->kind = BERTHI_STATE_MAMBA;
         state->inner = mamba_width(r);
         state->key_dim = berthi_shape_member(r, "state_size", 1, 65536, 16);
-        state->step_rank = step_rank(r);
+        state->step_rank = step_rank(r, "time_step_rank");
     }
 }
 
@@ -90,14 +140,22 @@ berthi_shape_read_state(berthi_shape_reading *r)
 
     if (family_flags & BERTHI_FAMILY_ALL_STATE) {
         read_all_state(r, family_flags);
+    } else if (family_flags & BERTHI_FAMILY_HALVES) {
+        read_half_state(r, state);
+    } else if (family_flags & BERTHI_FAMILY_CYCLE) {
+        read_gated(r, state);
+    } else if (berthi_json_find(r->model, "mamba_dt_rank") != NULL) {
+        read_mamba(r, state);
     } else if (berthi_json_find(r->model, state_heads_keys[0]) != NULL) {
         read_delta(r, state);
     } else if (berthi_json_find(r->model, "conv_L_cache") != NULL) {
         state->kind = BERTHI_STATE_CONVOLUTION;
         state->inner = r->shape->hidden;
         state->kernel = berthi_shape_member(r, "conv_L_cache", 1, 4096, 3);
-        state->has_bias = state->has_kernel_bias = berthi_shape_flag(r, "conv_bias", false);
-    } else if (berthi_json_find(r->model, "mamba_d_state") != NULL) {
+        state->has_bias = state->has_output_bias = state->has_kernel_bias =
+            berthi_shape_flag(r, "conv_bias", false);
+    } else if (family_flags & BERTHI_FAMILY_BESIDE_STATE
+               || berthi_json_find(r->model, "mamba_d_state") != NULL) {
         read_mamba2(r, state);
     }
 }
@@ -107,12 +165,18 @@ berthi_shape_read_state(berthi_shape_reading *r)
 void
 berthi_shape_make_state(const berthi_shape *shape, berthi_layer *layer)
 {
+    layer->attention = BERTHI_ATTENTION_STATE;
+    layer->heads = layer->kv_heads = layer->key_dim = layer->value_dim = 0;
+    berthi_shape_add_kept(shape, layer);
+}
+
+void
+berthi_shape_add_kept(const berthi_shape *shape, berthi_layer *layer)
+{
     const berthi_state_layer *const state = &shape->state;
     /* What a kind does not have is 0. */
     const uint64_t channels = state->inner + 2 * state->key_heads * state->key_dim;
 
-    layer->attention = BERTHI_ATTENTION_STATE;
-    layer->heads = layer->kv_heads = layer->key_dim = layer->value_dim = 0;
     layer->state_elements = state->inner * state->key_dim;
     layer->convolution_elements = channels * state->kernel;
 }
@@ -165,7 +229,9 @@ add_mamba(berthi_shape_making *m, const berthi_state_layer *state)
     berthi_shape_add_linear(m, "dt_proj", inner, state->step_rank);
     berthi_shape_add_vector(m, "A_log", inner * state->key_dim);
     berthi_shape_add_vector(m, "D", inner);
-    m->has_bias = state->has_bias;
+    if (state->has_norm)
+        berthi_shape_add_vector(m, "norm", state->step_rank + 2 * state->key_dim);
+    m->has_bias = state->has_output_bias;
     berthi_shape_add_linear(m, "out_proj", hidden, inner);
 }
 
@@ -178,9 +244,26 @@ add_mamba2(berthi_shape_making *m, const berthi_state_layer *state)
     berthi_shape_add_linear(m, "in_proj", state->inner + channels + state->value_heads,
                             hidden);
     add_convolution(m, channels);
-    berthi_shape_add_vector(m, "norm", state->inner);
+    if (state->has_norm)
+        berthi_shape_add_vector(m, "norm", state->inner);
     berthi_shape_add_vector(m, "A_log", 3 * state->value_heads); /* with D and dt_bias */
+    m->has_bias = state->has_output_bias;
     berthi_shape_add_linear(m, "out_proj", hidden, state->inner);
+}
+
+/* Its gates are blocks beside each other, each with a bias. */
+static void
+add_gated(berthi_shape_making *m, const berthi_state_layer *state)
+{
+    const uint64_t inner = state->inner;
+    const uint64_t block = inner / state->value_heads;
+
+    berthi_shape_add_linear(m, "linear_y", inner, m->shape->hidden);
+    berthi_shape_add_linear(m, "linear_x", inner, m->shape->hidden);
+    berthi_shape_add_linear(m, "linear_out", m->shape->hidden, inner);
+    add_convolution(m, inner);
+    berthi_shape_add_vector(m, "rg_lru", inner);
+    berthi_shape_add_vector(m, "rg_lru", 2 * (block * block * state->value_heads + inner));
 }
 
 void
@@ -192,6 +275,7 @@ berthi_shape_add_state(berthi_shape_making *m)
     m->has_bias = state->has_bias;
     switch (state->kind) {
     case BERTHI_STATE_DELTA: add_delta(m, state); break;
+    case BERTHI_STATE_GATED: add_gated(m, state); break;
     case BERTHI_STATE_MAMBA: add_mamba(m, state); break;
     case BERTHI_STATE_MAMBA2: add_mamba2(m, state); break;
     default:

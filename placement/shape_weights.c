@@ -151,10 +151,9 @@ add_latent(berthi_shape_making *m, const berthi_layer *layer)
 /* ------------------------------------------------------------------------ MLPs */
 
 static void
-add_mlp(berthi_shape_making *m, uint64_t width)
+add_mlp(berthi_shape_making *m, uint64_t width, uint64_t hidden)
 {
     const berthi_family_names *const names = m->shape->family->names;
-    const uint64_t hidden = m->shape->hidden;
 
     if (berthi_shape_has(m, BERTHI_FAMILY_FUSED_UP)) {
         berthi_shape_add_linear(m, names->up, 2 * width, hidden);
@@ -171,6 +170,7 @@ add_experts(berthi_shape_making *m, const berthi_layer *layer)
 {
     const uint64_t layers = m->count;
     const uint64_t hidden = m->shape->hidden;
+    const uint64_t latent = m->shape->expert_latent;
 
     berthi_shape_add_matrix(m, "gate", BERTHI_WEIGHT_OTHER, layer->experts, hidden);
     if (m->shape->has_correction
@@ -179,12 +179,16 @@ add_experts(berthi_shape_making *m, const berthi_layer *layer)
     m->role = BERTHI_WEIGHT_EXPERT;
     m->count = layers * layer->experts;
     m->has_bias = berthi_shape_has(m, BERTHI_FAMILY_EXPERT_BIAS);
-    add_mlp(m, layer->expert_intermediate);
+    add_mlp(m, layer->expert_intermediate, latent > 0 ? latent : hidden);
     m->role = BERTHI_WEIGHT_LINEAR;
     m->count = layers;
     m->has_bias = m->shape->has_mlp_bias;
+    if (latent > 0) {
+        berthi_shape_add_linear(m, "fc1_latent_proj", latent, hidden);
+        berthi_shape_add_linear(m, "fc2_latent_proj", hidden, latent);
+    }
     if (layer->shared_intermediate > 0)
-        add_mlp(m, layer->shared_intermediate);
+        add_mlp(m, layer->shared_intermediate, hidden);
     if (berthi_shape_has(m, BERTHI_FAMILY_BESIDE)) {
         berthi_shape_add_vector(m, "scale", hidden);
         berthi_shape_add_vector(m, "per_expert_scale", layer->experts);
@@ -239,15 +243,17 @@ add_layers(berthi_shape_making *m, uint32_t kind)
         berthi_shape_add_state(m);
     else if (layer->attention == BERTHI_ATTENTION_LATENT)
         add_latent(m, layer);
-    else
+    else if (layer->heads > 0)
         add_heads(m, layer);
+    if (berthi_shape_has(m, BERTHI_FAMILY_BESIDE_STATE))
+        berthi_shape_add_state(m);
     if (layer->has_cross)
         add_heads(m, layer);
     m->has_bias = m->shape->has_mlp_bias;
     if (layer->experts > 0)
         add_experts(m, layer);
     else if (layer->intermediate > 0)
-        add_mlp(m, layer->intermediate);
+        add_mlp(m, layer->intermediate, m->shape->hidden);
     add_layer_words(m);
     add_side_states(m);
     if (berthi_shape_has(m, BERTHI_FAMILY_SUB_NORMS)) {

@@ -477,6 +477,53 @@ test_sound(void)
     CHECK_EQ(s->sound_bands, 80);
 }
 
+/* Layers that are attention, a state, an MLP or experts, by letters; others are two at once. */
+static void
+test_halves(void)
+{
+    static const char nemotron[] =
+        "{\"model_type\": \"nemotron_h\", \"hidden_size\": 64, \"num_attention_heads\": 4, "
+        "\"num_key_value_heads\": 2, \"head_dim\": 16, \"intermediate_size\": 128, "
+        "\"vocab_size\": 100, \"mamba_num_heads\": 8, \"mamba_head_dim\": 16, "
+        "\"n_groups\": 2, \"ssm_state_size\": 32, \"n_routed_experts\": 4, "
+        "\"moe_intermediate_size\": 24, \"hybrid_override_pattern\": \"%s\"%s}";
+    const estimated *e = estimated_text(fixture_format(nemotron, "M-*EM", ""));
+    static char long_pattern[4098];
+    const berthi_shape *s;
+
+    T_REQUIRE(e != NULL);
+    s = &e->shape;
+    CHECK_EQ(s->layers, 5);
+    CHECK_EQ(s->kind_count, 4);
+    check_kind(&s->kinds[0], 2, BERTHI_ATTENTION_STATE, 0, 0);
+    check_kind(&s->kinds[1], 1, BERTHI_ATTENTION_NONE, 0, 0);
+    check_kind(&s->kinds[2], 1, BERTHI_ATTENTION_HEADS, 0, 0);
+    check_kind(&s->kinds[3], 1, BERTHI_ATTENTION_NONE, 0, 4);
+    CHECK_EQ(s->kinds[0].state_elements, 8 * 16 * 32);
+    CHECK_EQ(s->kinds[2].intermediate, 0);
+    CHECK(estimated_text(fixture_format(nemotron, "M-*E", ", \"num_hidden_layers\": 5")) == NULL);
+    CHECK_CONTAINS(estimated_error()->message,
+                   "\"hybrid_override_pattern\" is not a letter for each layer");
+    memset(long_pattern, 'M', sizeof long_pattern - 1);
+    CHECK(estimated_text(fixture_format(nemotron, long_pattern, "")) == NULL);
+    CHECK_CONTAINS(estimated_error()->message, "not a whole number from 1 to 4096");
+    e = estimated_text(fixture_format(nemotron, "M?", ""));
+    CHECK(e != NULL && e->shape.has_unknown_layers);
+    s = &estimated_text(TINY(", \"model_type\": \"falcon_h1\", \"mamba_d_ssm\": 32, "
+                             "\"mamba_d_state\": 8, \"mamba_n_heads\": 4"))->shape;
+    check_kind(&s->kinds[0], 4, BERTHI_ATTENTION_HEADS, 0, 0);
+    CHECK_EQ(s->kinds[0].state_elements, 32 * 8);
+    s = &estimated_text(TINY(", \"model_type\": \"recurrent_gemma\", \"block_types\": "
+                             "[\"recurrent\", \"attention\"], "
+                             "\"attention_window_size\": 8"))->shape;
+    CHECK_EQ(s->kind_count, 2);
+    check_kind(&s->kinds[0], 2, BERTHI_ATTENTION_STATE, 0, 0);
+    check_kind(&s->kinds[1], 2, BERTHI_ATTENTION_HEADS, 8, 0);
+    /* Numbers of experts in a model that has none. */
+    s = &estimated_text(TINY(", \"num_experts\": 16384, \"is_moe\": false"))->shape;
+    check_kind(&s->kinds[0], 4, BERTHI_ATTENTION_HEADS, 0, 0);
+}
+
 static void
 test_unknown(void)
 {
@@ -908,6 +955,7 @@ main(int argc, char **argv)
     T_RUN(test_too_many_own);
     T_RUN(test_both_ways);
     T_RUN(test_sound);
+    T_RUN(test_halves);
     T_RUN(test_unknown);
     T_RUN(test_narrow_words);
     T_RUN(test_nested);

@@ -108,6 +108,18 @@ VARIANTS = [
     ("ernie4_5_moe", {"moe_layer_interval": 2, "moe_layer_start_index": 3}),
     ("marian", {"share_encoder_decoder_embeddings": False}),
     ("solar_open", {"attention_bias": True}),
+    ("falcon_h1", {"mamba_d_ssm": None, "mamba_rms_norm": True, "projectors_bias": True,
+                   "mamba_expand": 4, "num_hidden_layers": 3}),
+    ("jamba", {"num_experts": 1}),
+    ("jamba", {"num_hidden_layers": 9, "attn_layer_period": 4, "attn_layer_offset": 1,
+               "expert_layer_period": 3, "expert_layer_offset": 0, "mamba_dt_rank": 77,
+               "mamba_proj_bias": True, "mamba_conv_bias": False}),
+    ("nemotron_h", {"layers_block_type": ["mamba", "attention", "moe", "mlp", "mamba"],
+                    "n_groups": 4, "mamba_num_heads": 64, "use_bias": True,
+                    "use_conv_bias": False, "mlp_bias": True}),
+    ("nemotron_h", {"hybrid_override_pattern": "M-M*-ME-*E", "moe_latent_size": 512}),
+    ("recurrent_gemma", {"lru_width": 1280, "num_hidden_layers": 7, "num_key_value_heads": 1,
+                         "attention_bias": True}),
 ]
 # What no count depends on.
 NOISE = re.compile(r"_token_id$|dropout|_pdrop|^output_|_eps(ilon)?$|initializer|^use_cache$|"

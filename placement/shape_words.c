@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shape_words.c - a word for each layer, where a file has them: as a list, as a list
+ * that begins again where it ends, or as a letter each; see shape_read.h.
+ */
+#include <string.h>
+
+#include "placement/shape_read.h"
+
+static uint64_t
+count_of(const berthi_json_value *list)
+{
+    uint64_t count = 0;
+
+    for (const berthi_json_value *v = berthi_json_first(list); v != NULL;
+         v = berthi_json_next(v))
+        count++;
+    return count;
+}
+
+berthi_layer_words
+berthi_shape_open_list(berthi_shape_reading *r, const char *key)
+{
+    const berthi_json_value *const value = berthi_json_find(r->model, key);
+    const uint64_t count = count_of(value);
+    const berthi_layer_words words = { .key = key,
+                                       .first = berthi_json_first(value),
+                                       .next = berthi_json_first(value) };
+
+    if (value != NULL
+        && (berthi_json_kind_of(value) != BERTHI_JSON_ARRAY
+            || (count != 0 && count != r->shape->layers)))
+        berthi_shape_refuse(r, key, value, "a list with one entry for each layer");
+    return words;
+}
+
+/* Nemotron H's layers are one half of a usual one each. */
+static const char *
+word_of_letter(char letter)
+{
+    switch (letter) {
+    case 'M': return "mamba";
+    case '*': return "attention";
+    case '-': return "mlp";
+    case 'E': return "moe";
+    default: return "unknown";
+    }
+}
+
+/* Nemotron H's files have letters, and later ones a list. */
+static const char halves_key[] = "layers_block_type";
+static const char letters_key[] = "hybrid_override_pattern";
+
+uint64_t
+berthi_shape_count_halves(berthi_shape_reading *r)
+{
+    const char *letters = "";
+
+    (void)berthi_json_can_read_string(berthi_json_find(r->model, letters_key), &letters);
+    return letters[0] != '\0' ? strlen(letters)
+                              : count_of(berthi_json_find(r->model, halves_key));
+}
+
+static berthi_layer_words
+open_halves(berthi_shape_reading *r)
+{
+    const berthi_json_value *const value = berthi_json_find(r->model, letters_key);
+    berthi_layer_words words = { .key = letters_key };
+
+    if (value == NULL)
+        return berthi_shape_open_list(r, halves_key);
+    if (!berthi_json_can_read_string(value, &words.letters)
+        || strlen(words.letters) != r->shape->layers) {
+        berthi_shape_refuse(r, letters_key, value, "a letter for each layer");
+        words.letters = NULL;
+    }
+    return words;
+}
+
+berthi_layer_words
+berthi_shape_open_words(berthi_shape_reading *r)
+{
+    const berthi_json_value *const cycle = berthi_json_find(r->model, "block_types");
+
+    if (r->shape->family->flags & BERTHI_FAMILY_HALVES)
+        return open_halves(r);
+    if ((r->shape->family->flags & BERTHI_FAMILY_CYCLE) == 0 || cycle == NULL)
+        return berthi_shape_open_list(r, "layer_types");
+    return (berthi_layer_words){ .key = "block_types",
+                                 .first = berthi_json_first(cycle),
+                                 .next = berthi_json_first(cycle),
+                                 .is_cycle = true };
+}
+
+const char *
+berthi_shape_take_word(berthi_shape_reading *r, berthi_layer_words *words)
+{
+    const char *word = "";
+
+    if (words->letters != NULL)
+        return word_of_letter(*words->letters++);
+    if (words->next == NULL)
+        return word;
+    if (!berthi_json_can_read_string(words->next, &word))
+        berthi_shape_refuse(r, words->key, berthi_json_find(r->model, words->key),
+                            "a list of strings");
+    words->next = berthi_json_next(words->next);
+    if (words->next == NULL && words->is_cycle)
+        words->next = words->first;
+    return word;
+}

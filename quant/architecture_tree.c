@@ -437,11 +437,10 @@ read_flag(const berthi_build *build, const berthi_json_value *optional, berthi_t
 }
 
 static void
-build_child(berthi_build *build, const berthi_json_value *tree,
+build_child(berthi_build *build, const berthi_json_value *known,
             const berthi_json_value *optional, place at)
 {
     const berthi_text path = berthi_build_join(build, build_path(at.parent), at.name);
-    const berthi_json_value *const known = berthi_build_find_node(tree, at.name);
     const int flag = read_flag(build, optional, at.name);
 
     if (build->status != BERTH_OK || (flag == 0 && !berthi_build_has_below(build, path)))
@@ -452,6 +451,36 @@ build_child(berthi_build *build, const berthi_json_value *tree,
     if (flag == 1 && known == NULL)
         at.is_known = true;
     (void)build_node(build, node_of(known), &at);
+}
+
+/* Of a child, or of an order's element. */
+static berthi_text
+name_of(const berthi_json_value *child)
+{
+    const char *name = "";
+
+    if (!berthi_json_can_read_string(child, &name))
+        (void)berthi_json_can_read_string(berthi_json_get(child, "n"), &name);
+    return berthi_text_of(name);
+}
+
+/*
+ * Children that the order does not have, from this one of the tree on: they stay behind
+ * what they stand behind there.
+ */
+static void
+build_left_out(berthi_build *build, berthi_module *module, const berthi_json_value *known,
+               const berthi_json_value *optional, uint32_t depth)
+{
+    const berthi_json_value *const order = berthi_json_get(optional, "order");
+
+    for (; known != NULL && build->status == BERTH_OK; known = berthi_json_next(known)) {
+        const berthi_text name = name_of(known);
+
+        if (berthi_build_find_node(order, name) != NULL)
+            return;
+        build_child(build, known, optional, (place){ module, name, depth + 1, false });
+    }
 }
 
 static void
@@ -468,16 +497,16 @@ build_children(berthi_build *build, berthi_module *module, const berthi_json_val
     }
     if (order == NULL)
         order = tree;
-    for (const berthi_json_value *at = berthi_json_first(order); at != NULL;
-         at = berthi_json_next(at)) {
-        const char *name;
+    else
+        build_left_out(build, module, berthi_json_first(tree), optional, depth);
+    for (const berthi_json_value *at = berthi_json_first(order);
+         at != NULL && build->status == BERTH_OK; at = berthi_json_next(at)) {
+        const berthi_text name = name_of(at);
+        const berthi_json_value *const known = berthi_build_find_node(tree, name);
 
-        if (build->status != BERTH_OK)
-            return;
-        if (berthi_json_can_read_string(at, &name)
-            || berthi_json_can_read_string(berthi_json_get(at, "n"), &name))
-            build_child(build, tree, optional,
-                        (place){ module, berthi_text_of(name), depth + 1, false });
+        build_child(build, known, optional, (place){ module, name, depth + 1, false });
+        if (order != tree && known != NULL)
+            build_left_out(build, module, berthi_json_next(known), optional, depth);
     }
     build_extra(build, module);
 }
@@ -502,6 +531,19 @@ build_plain(berthi_build *build, node n, const place *at)
     return module;
 }
 
+/* True when nothing below has a tensor in any checkpoint: it is there without one. */
+static bool
+is_bare(const berthi_json_value *nodes)
+{
+    const berthi_json_value *at = berthi_json_first(nodes);
+
+    while (at != NULL
+           && (berthi_json_get(at, "k") != NULL
+               || (berthi_json_get(at, "p") == NULL && is_bare(berthi_json_get(at, "ch")))))
+        at = berthi_json_next(at);
+    return at == NULL && berthi_json_first(nodes) != NULL;
+}
+
 /* NULL when the module does not exist in this checkpoint. */
 static berthi_module *
 build_node(berthi_build *build, node n, const place *at)
@@ -522,7 +564,8 @@ build_node(berthi_build *build, node n, const place *at)
         return build_list(build, n, at);
     if (!has && !at->is_known
         && (n.children != NULL
-            || (berthi_json_get(n.object, "k") == NULL && n.buffers == NULL)))
+                ? n.parameters != NULL || !is_bare(n.children)
+                : berthi_json_get(n.object, "k") == NULL && n.buffers == NULL))
         return NULL;
     return build_plain(build, n, at);
 }

@@ -853,6 +853,66 @@ buffer_size(const char *expression, const char *defaults, const char *config)
     return size;
 }
 
+/* The paths of the tree in registration order. */
+static void
+check_paths(const char *description, const char *lines, const char *paths)
+{
+    char found[256] = "";
+    size_t length = 0;
+    berthi_catalogue *catalogue;
+    berthi_architecture *a;
+    berth_error error;
+    model m;
+
+    if (CHECK_EQ(lay_out(description, lines, &m, &catalogue, &a, &error), BERTH_OK))
+        for (const berthi_module *at = a->root->children; at != NULL;
+             at = berthi_module_after(at))
+            length += (size_t)snprintf(found + length, sizeof found - length, " %.*s",
+                                       (int)at->path_length, at->path);
+    CHECK_STR(found, paths);
+    end_layout(&m, catalogue, a);
+}
+
+/* An order tells where optional children are; it need not have all the others. */
+static void
+test_order_with_gaps(void)
+{
+    static const char lines[] = "config {}\nF32 4 r.a.weight\nF32 4 r.b.weight\n"
+                                "F32 4 r.c.weight\nF32 4 r.d.weight\nF32 4 r.o.weight\n";
+    static const struct {
+        const char *order;
+        const char *paths;
+    } cases[] = {
+        { "\"a\", \"o\", \"b\", \"c\", \"d\"", " r r.a r.o r.b r.c r.d" },
+        { "\"a\", \"o\", \"c\", \"d\"", " r r.a r.b r.o r.c r.d" },
+        { "\"o\", \"d\"", " r r.a r.b r.c r.o r.d" },
+        { "\"c\", \"o\"", " r r.a r.b r.c r.d r.o" },
+        { "\"o\"", " r r.a r.b r.c r.d r.o" },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char description[512];
+
+        snprintf(description, sizeof description,
+                 "{\"tree\": [{\"n\": \"r\", \"ch\": [\"a\", \"b\", \"c\", \"d\"]}], "
+                 "\"optional\": {\"r\": {\"order\": [%s], \"only_sometimes\": [\"o\"]}}}",
+                 cases[i].order);
+        check_paths(description, lines, cases[i].paths);
+    }
+}
+
+/* A module of modules without tensors is there, one whose tensors are missing is not. */
+static void
+test_bare_modules(void)
+{
+    check_paths("{\"tree\": [{\"n\": \"r\", \"ch\": [{\"n\": \"pool\", \"k\": \"0\"}, "
+                "{\"n\": \"s\", \"ch\": [{\"n\": \"rot\", \"k\": \"np\"}]}]}, "
+                "{\"n\": \"w\", \"ch\": [\"a\", {\"n\": \"act\", \"k\": \"0\"}]}, "
+                "{\"n\": \"p\", \"p\": [\"t\"], \"ch\": [{\"n\": \"act\", \"k\": \"0\"}]}, "
+                "{\"n\": \"e\", \"ch\": []}, \"h\"]}",
+                "config {}\nF32 4 h.weight\n", " r r.pool r.s r.s.rot h");
+}
+
 static void
 test_expressions(void)
 {
@@ -1439,6 +1499,8 @@ main(int argc, char **argv)
     T_RUN(test_guessed_last);
     T_RUN(test_corrections);
     T_RUN(test_one_of_three);
+    T_RUN(test_order_with_gaps);
+    T_RUN(test_bare_modules);
     T_RUN(test_expressions);
     T_RUN(test_fused);
     T_RUN(test_fused_kinds);

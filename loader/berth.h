@@ -2334,7 +2334,8 @@ struct DLManagedTensorVersioned; /* of a header of DLPack 1.0 or later */
  * checkpoint, plan and devices must live, too.
  *
  * Returns BERTH_OK, BERTH_EINVAL (no such berth or part; a model that is asleep or being
- * moved), BERTH_EUNSUPPORTED (on the disk; on a simulated device), BERTH_ENOMEM.
+ * moved), BERTH_EUNSUPPORTED (on the disk; on a simulated device; of no elements, with
+ * dimensions or strides beyond 2^63 - 1), BERTH_ENOMEM.
  */
 BERTH_API berth_status berth_model_dlpack(berth_model *model, uint64_t berth,
                                           uint32_t part,

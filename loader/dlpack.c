@@ -70,11 +70,10 @@ dtype_of(int32_t dtype)
 
 /* Values, and codes that are one a value, have the weight's shape; all else is a row. */
 static void
-describe_shape(const berthi_cargo *cargo, const berthi_cargo_part *part, export *e)
+choose_shape(const berthi_cargo *cargo, const berthi_cargo_part *part, export *e)
 {
     berthi_dlpack_tensor *const t = &e->managed.dl_tensor;
     const uint64_t width = t->dtype.bits / 8u;
-    int64_t stride = 1;
 
     t->ndim = 1;
     e->shape[0] = (int64_t)(part->bytes / width);
@@ -84,12 +83,28 @@ describe_shape(const berthi_cargo *cargo, const berthi_cargo_part *part, export 
         for (uint32_t i = 0; i < cargo->rank; i++)
             e->shape[i] = (int64_t)cargo->shape[i];
     }
-    for (int32_t i = t->ndim; i-- > 0;) {
-        e->strides[i] = stride;
-        stride *= e->shape[i] > 0 ? e->shape[i] : 1;
-    }
     t->shape = e->shape;
     t->strides = e->strides;
+}
+
+/* A tensor without elements may have dimensions that DLPack's signed numbers do not hold. */
+static berth_status
+describe_shape(const berthi_cargo *cargo, const berthi_cargo_part *part, export *e,
+               berth_error *error)
+{
+    uint64_t stride = 1;
+
+    choose_shape(cargo, part, e);
+    for (int32_t i = e->managed.dl_tensor.ndim; i-- > 0;) {
+        e->strides[i] = (int64_t)stride;
+        if (e->shape[i] < 0
+            || !berthi_can_mul(stride, e->shape[i] > 0 ? (uint64_t)e->shape[i] : 1, &stride)
+            || stride > INT64_MAX)
+            return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                               "the tensor has no elements, and dimensions that DLPack "
+                               "cannot tell");
+    }
+    return BERTH_OK;
 }
 
 /* Host memory that is pinned for a GPU is memory that the GPU's runtime knows. */
@@ -150,8 +165,7 @@ describe(berth_model *model, uint64_t berth, uint32_t part, export *e,
     e->managed.dl_tensor.dtype = dtype_of(cargo.parts[part].dtype);
     e->managed.dl_tensor.data =
         berthi_model_place(model, berth) + cargo.parts[part].offset;
-    describe_shape(&cargo, &cargo.parts[part], e);
-    return BERTH_OK;
+    return describe_shape(&cargo, &cargo.parts[part], e, error);
 }
 
 /* --------------------------------------------------------------------- exporting */

@@ -6,6 +6,7 @@
 #include "loader/dlpack.h"
 #include "loader/model.h"
 #include "tests/fault.h"
+#include "tests/fixture.h"
 #include "tests/loaded.h"
 #include "tests/t.h"
 
@@ -169,6 +170,46 @@ test_arguments(void)
     loaded_end(&l);
 }
 
+/* DLPack counts in signed numbers: what has no elements may still be beyond them. */
+static void
+test_empty(void)
+{
+    static const struct {
+        const char *lines;
+        int64_t first; /* dimension; -1: refused */
+    } cases[] = {
+        { "F32 3x0 a.weight\nF32 4 b.weight\n", 3 },
+        { "F32 4294967296x0x1073741824 a.weight\nF32 4 b.weight\n", 4294967296 },
+        { "U8 9223372036854775807x0 a.weight\nF32 4 b.weight\n", INT64_MAX },
+        { "U8 9223372036854775808x0 a.weight\nF32 4 b.weight\n", -1 },
+        { "F32 1x0x18446744073709551615 a.weight\nF32 4 b.weight\n", -1 },
+        { "F32 1x0x1099511627776x1099511627776 a.weight\nF32 4 b.weight\n", -1 },
+        { "F32 4294967296x0x4294967296 a.weight\nF32 4 b.weight\n", -1 },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        berth_plan_options options = loaded_options("cpu=1GiB");
+        const char *const path =
+            fixture_format("%s/%zu.safetensors", fixture_folder(), i);
+        managed *m;
+        loaded l;
+
+        (void)fixture_file(path, cases[i].lines);
+        loaded_begin(&l, path, &options, NULL);
+        loaded_load(&l);
+        T_REQUIRE(l.status == BERTH_OK);
+        if (cases[i].first < 0) {
+            check_refused(&l, find(&l, "a.weight"), 0, BERTH_EUNSUPPORTED, "no elements");
+            CHECK_EQ(atomic_load(&l.model->exports), 0);
+        } else {
+            m = lend(&l, "a.weight", 0);
+            CHECK_EQ(m->dl_tensor.shape[0], cases[i].first);
+            m->deleter(m);
+        }
+        loaded_end(&l);
+    }
+}
+
 /* Of simulated devices nothing is lent, of the disk nothing can be; host memory is. */
 static void
 test_places(void)
@@ -307,6 +348,7 @@ main(int argc, char **argv)
     T_RUN(test_plain);
     T_RUN(test_encoded);
     T_RUN(test_arguments);
+    T_RUN(test_empty);
     T_RUN(test_places);
     T_RUN(test_outlives);
     T_RUN(test_moving);

@@ -99,12 +99,16 @@ test_limit(void)
     berth_context_destroy(context);
 }
 
-/* A second load finds the ring of the first; trimmed, it is gone. */
+/*
+ * A later load finds the rings of those before, of which each has as many buffers as it came
+ * to fill at once: soon there is nothing to add. Trimmed, all are gone.
+ */
 static void
 test_loads(void)
 {
     berth_plan_options options = loaded_options("cpu=1GiB");
-    berth_memory first;
+    uint64_t added = UINT64_MAX;
+    berth_memory last;
     berth_memory m;
     loaded l;
 
@@ -112,14 +116,18 @@ test_loads(void)
     l.p.context->spare_limit = UINT64_C(1) << 30;
     loaded_load(&l);
     T_REQUIRE(l.status == BERTH_OK);
-    CHECK_EQ(berth_memory_get(l.p.context, 0, BERTH_MEMORY_STAGING, &first), BERTH_OK);
-    CHECK_GT(first.current_bytes, 0);
-    CHECK_EQ(first.current_bytes, first.allocated_bytes);
-    loaded_unload(&l);
-    loaded_load(&l);
-    T_REQUIRE(l.status == BERTH_OK);
-    CHECK_EQ(berth_memory_get(l.p.context, 0, BERTH_MEMORY_STAGING, &m), BERTH_OK);
-    CHECK_LT(m.allocated_bytes, 2 * first.allocated_bytes);
+    CHECK_EQ(berth_memory_get(l.p.context, 0, BERTH_MEMORY_STAGING, &last), BERTH_OK);
+    CHECK_GT(last.current_bytes, 0);
+    CHECK_EQ(last.current_bytes, last.allocated_bytes);
+    for (int tries = 0; tries < T_CANCEL_TRIES && added > 0; tries++) {
+        loaded_unload(&l);
+        loaded_load(&l);
+        T_REQUIRE(l.status == BERTH_OK);
+        CHECK_EQ(berth_memory_get(l.p.context, 0, BERTH_MEMORY_STAGING, &m), BERTH_OK);
+        added = m.allocated_bytes - last.allocated_bytes;
+        last = m;
+    }
+    CHECK_EQ(added, 0);
     CHECK_EQ(berth_context_trim(l.p.context), m.current_bytes);
     CHECK_EQ(berth_memory_get(l.p.context, 0, BERTH_MEMORY_STAGING, &m), BERTH_OK);
     CHECK_EQ(m.current_bytes, 0);

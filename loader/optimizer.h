@@ -92,6 +92,9 @@ typedef struct berthi_optimizer_device {
     uint64_t *not_finite; /*   elements, in all steps */
     berthi_gradient_sum *sums; /* of a page */
     uint64_t told;        /* of not_finite, in earlier steps */
+    bool is_behind;       /* a wait for its first stream has failed: what that was asked for */
+    void *late;           /*   may still use this, which was to be given back; NULL: nothing */
+    berthi_slab_parts late_parts;
     berthi_pager pager;
 } berthi_optimizer_device;
 
@@ -219,8 +222,11 @@ void berthi_optimizer_unpin(berth_optimizer *optimizer, void *memory, uint64_t b
 berth_status berthi_optimizer_take(berth_optimizer *optimizer, uint32_t device,
                                    const berthi_slab_parts *parts, void **out,
                                    berth_error *error);
+/* Late, where the device is behind: one piece of memory can be; take() waits for it. */
 void berthi_optimizer_give(berth_optimizer *optimizer, uint32_t device,
                            const berthi_slab_parts *parts, void *memory);
+/* Nothing of the device's first stream is under way any more: what is late is given back. */
+void berthi_optimizer_give_late(berth_optimizer *optimizer, uint32_t device);
 
 /* -------------------------------------------------------------- optimizer_read.c */
 

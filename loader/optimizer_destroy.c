@@ -49,8 +49,10 @@ give_back(berth_optimizer *o)
 {
     berth_context *const context = o->context;
 
-    for (uint32_t i = 0; i < o->device_count; i++)
+    for (uint32_t i = 0; i < o->device_count; i++) {
+        berthi_optimizer_give_late(o, i);
         berthi_pager_close(o, i);
+    }
     berthi_optimizer_free_sums(o);
     berthi_disk_close(o);
     free_parameters(o);
@@ -78,21 +80,53 @@ list_ends(const berth_optimizer *o, uint32_t device, berthi_stream_end *out)
     return count;
 }
 
+/* `done` has passed, and is to stand for the first stream instead. False: there is no need. */
 static bool
-hangs(const berth_optimizer *o)
+can_begin_anew(berthi_optimizer_device *d)
+{
+    berth_error ignored;
+
+    if (!d->is_behind)
+        return false;
+    d->is_behind = false;
+    return d->device->table->record(d->device, d->done, NULL, &ignored) == BERTH_OK;
+}
+
+static bool
+is_late(const berth_optimizer *o, uint32_t device, uint64_t deadline_ns)
+{
+    berthi_stream_end ends[2];
+    const uint32_t count = list_ends(o, device, ends);
+    bool is_late = false;
+
+    for (uint32_t k = 0; k < count && !is_late; k++)
+        is_late = berthi_stream_hangs(&ends[k], deadline_ns);
+    return is_late;
+}
+
+static bool
+hangs(berth_optimizer *o)
 {
     const uint64_t deadline = berthi_add_capped(berthi_sys_now_ns(),
                                                 berthi_min_u64(o->wait_ns, BERTHI_HUNG_NS));
-    bool is_late = false;
+    bool hangs = false;
 
-    for (uint32_t i = 0; i < o->device_count && !is_late; i++) {
-        berthi_stream_end ends[2];
-        const uint32_t count = list_ends(o, i, ends);
+    for (uint32_t i = 0; i < o->device_count && !hangs; i++)
+        hangs = is_late(o, i, deadline)
+                || (can_begin_anew(&o->devices[i]) && is_late(o, i, deadline));
+    return hangs;
+}
 
-        for (uint32_t k = 0; k < count && !is_late; k++)
-            is_late = berthi_stream_hangs(&ends[k], deadline);
-    }
-    return is_late;
+static bool
+is_over(const berth_optimizer *o, uint32_t device)
+{
+    berthi_stream_end ends[2];
+    const uint32_t count = list_ends(o, device, ends);
+    bool is_over = true;
+
+    for (uint32_t k = 0; k < count && is_over; k++)
+        is_over = berthi_stream_is_over(&ends[k]);
+    return is_over;
 }
 
 static bool
@@ -100,14 +134,9 @@ try_end(berthi_kept *kept)
 {
     berth_optimizer *const o = (berth_optimizer *)kept;
 
-    for (uint32_t i = 0; i < o->device_count; i++) {
-        berthi_stream_end ends[2];
-        const uint32_t count = list_ends(o, i, ends);
-
-        for (uint32_t k = 0; k < count; k++)
-            if (!berthi_stream_is_over(&ends[k]))
-                return false;
-    }
+    for (uint32_t i = 0; i < o->device_count; i++)
+        if (!is_over(o, i) || (can_begin_anew(&o->devices[i]) && !is_over(o, i)))
+            return false;
     give_back(o);
     return true;
 }

@@ -23,6 +23,38 @@ berthi_optimizer_await(const berth_optimizer *o, uint32_t device, berthi_event *
                        o->devices[device].name, o->wait_ns / 1000000);
 }
 
+void
+berthi_optimizer_give_late(berth_optimizer *o, uint32_t device)
+{
+    berthi_optimizer_device *const d = &o->devices[device];
+
+    d->is_behind = false;
+    berthi_optimizer_give(o, device, &d->late_parts, d->late);
+    d->late = NULL;
+}
+
+/*
+ * Until the device's first stream has done what it was asked for, which nobody else knows
+ * to wait for, and updates on a stream of the caller's. While that is not known, memory of
+ * the device is not given back.
+ */
+static berth_status
+await_first(berth_optimizer *o, uint32_t device, berth_error *error)
+{
+    berthi_optimizer_device *const d = &o->devices[device];
+    berth_status status;
+
+    d->is_behind = true;
+    status = berthi_optimizer_await(o, device, d->done, error);
+    if (status == BERTH_OK)
+        status = d->device->table->record(d->device, d->done, NULL, error);
+    if (status == BERTH_OK)
+        status = berthi_optimizer_await(o, device, d->done, error);
+    if (status == BERTH_OK)
+        berthi_optimizer_give_late(o, device);
+    return status;
+}
+
 berth_status
 berthi_optimizer_settle(berth_optimizer *o, berth_error *error)
 {
@@ -33,6 +65,8 @@ berthi_optimizer_settle(berth_optimizer *o, berth_error *error)
             status = berthi_optimizer_await(o, i, o->devices[i].done, error);
         if (status == BERTH_OK && o->devices[i].pager.idle != NULL)
             status = berthi_optimizer_await(o, i, o->devices[i].pager.idle, error);
+        if (status == BERTH_OK && o->devices[i].is_behind)
+            status = await_first(o, i, error);
     }
     return status;
 }
@@ -43,22 +77,6 @@ static berthi_books *
 books_of(const berth_optimizer *o)
 {
     return &o->context->ledger.books;
-}
-
-/*
- * Until the device's first stream has done what it was asked for, which nobody else knows
- * to wait for. `done` stands for that and still for updates on a stream of the caller's.
- */
-static berth_status
-await_first(berth_optimizer *o, uint32_t device, berth_error *error)
-{
-    berthi_device *const d = o->devices[device].device;
-    berthi_event *const done = o->devices[device].done;
-    berth_status status = d->table->wait(d, NULL, done, error);
-
-    if (status == BERTH_OK)
-        status = d->table->record(d, done, NULL, error);
-    return status == BERTH_OK ? berthi_optimizer_await(o, device, done, error) : status;
 }
 
 static berth_status
@@ -87,10 +105,13 @@ berthi_optimizer_take(berth_optimizer *o, uint32_t device, const berthi_slab_par
                       void **out, berth_error *error)
 {
     berthi_device *const d = o->devices[device].device;
-    berth_status status = o->devices[device].is_host
-                              ? alloc_from_host(d, parts->bytes, out, error)
-                              : d->table->alloc(d, parts->bytes, out, error);
+    berth_status status = BERTH_OK;
 
+    if (o->devices[device].is_behind) /* there is room for one that comes late */
+        status = await_first(o, device, error);
+    if (status == BERTH_OK)
+        status = o->devices[device].is_host ? alloc_from_host(d, parts->bytes, out, error)
+                                            : d->table->alloc(d, parts->bytes, out, error);
     if (status != BERTH_OK)
         return status;
     berthi_books_take_slab(books_of(o), o->devices[device].name, parts);
@@ -109,12 +130,17 @@ void
 berthi_optimizer_give(berth_optimizer *o, uint32_t device, const berthi_slab_parts *parts,
                       void *memory)
 {
-    berthi_device *const d = o->devices[device].device;
+    berthi_optimizer_device *const d = &o->devices[device];
 
     if (memory == NULL)
         return;
-    d->table->free(d, memory, parts->bytes);
-    berthi_books_give_slab(books_of(o), o->devices[device].name, parts);
+    if (d->is_behind) {
+        d->late = memory;
+        d->late_parts = *parts;
+        return;
+    }
+    d->device->table->free(d->device, memory, parts->bytes);
+    berthi_books_give_slab(books_of(o), d->name, parts);
 }
 
 uint64_t
@@ -247,13 +273,18 @@ berthi_optimizer_free(berth_optimizer *o, berthi_trained_tensor *p)
 
 /* -------------------------------------------------------------------------- pages */
 
-/* On the device's first stream, and waited for. */
+/*
+ * On the device's first stream, and waited for. What the caller has asked of that is waited for
+ * before: a copy that is not pinned returns when it is done, however long that takes.
+ */
 static berth_status
 copy_now(berth_optimizer *o, uint32_t device, const berthi_copy *copy, berth_error *error)
 {
     berthi_device *const d = o->devices[device].device;
-    const berth_status status = d->table->copy(d, copy, NULL, error);
+    berth_status status = await_first(o, device, error);
 
+    if (status == BERTH_OK)
+        status = d->table->copy(d, copy, NULL, error);
     return status == BERTH_OK ? await_first(o, device, error) : status;
 }
 

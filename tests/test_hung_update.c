@@ -324,29 +324,36 @@ test_lost_while_measuring(void)
     CHECK_EQ(status, BERTH_OK);
 }
 
+/* The caller's own copy hangs, on the device's first stream. */
+static void
+hang_first(const trained *t)
+{
+    berthi_device *const device = berthi_devices_at(t->devices, 0);
+    const uint8_t bytes[64] = { 0 };
+
+    hung_copy(t->devices, 0);
+    CHECK_EQ(device->table->copy(device,
+                                 &(berthi_copy){ .kind = BERTHI_COPY_TO_DEVICE,
+                                                 .to = t->twins[0].gradient,
+                                                 .from = bytes,
+                                                 .bytes = sizeof bytes },
+                                 NULL, NULL),
+             BERTH_OK);
+}
+
 /* The caller's own stream hangs, before the updates that it was asked for. */
 static void
 test_the_callers_stream(void)
 {
     berth_gradient gradients[2];
     berth_context *context;
-    uint8_t bytes[64] = { 0 };
     trained t;
 
     T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
     if (open_at(&t, context, BERTH_STATES_DEVICE, "sim:64MiB,clock=real")) {
-        berthi_device *const device = berthi_devices_at(t.devices, 0);
-
         trained_draw(&t, 3, false);
         trained_gradients(&t, 3, gradients);
-        hung_copy(t.devices, 0);
-        CHECK_EQ(device->table->copy(device,
-                                     &(berthi_copy){ .kind = BERTHI_COPY_TO_DEVICE,
-                                                     .to = t.twins[0].gradient,
-                                                     .from = bytes,
-                                                     .bytes = sizeof bytes },
-                                     NULL, NULL),
-                 BERTH_OK);
+        hang_first(&t);
         CHECK_EQ(berth_optimizer_step(t.optimizer, gradients, NULL, NULL), BERTH_OK);
         destroy(&t);
         CHECK_GT(states_of(context), 0);
@@ -429,6 +436,94 @@ test_moves(void)
     berth_context_destroy(context);
 }
 
+/* A call that waits for the device gives up in time; what it took is still counted. */
+static void
+check_late(berth_status status, const berth_error *error, uint64_t begin_ns)
+{
+    CHECK_EQ(status, BERTH_EIO);
+    CHECK_EQ(error->reason, BERTH_REASON_TIMEOUT);
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, WAIT_MS * HUNG_MS_NS + HUNG_SLACK_NS);
+}
+
+/*
+ * States come to the device while its first stream hangs: what zeroes their memory is behind
+ * that, so it is given back later, by the next move or with the optimizer.
+ */
+static void
+check_move_behind(int32_t from, int32_t to, bool comes_back)
+{
+    berth_context *context;
+    berth_error error;
+    float number;
+    uint64_t states;
+    trained t;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    if (open_at(&t, context, from, "sim:64MiB,clock=real")) {
+        trained_step(&t, 3, false);
+        CHECK_EQ(berth_optimizer_read(t.optimizer, 0, 0, 0, 1, &number, &error), BERTH_OK);
+        states = states_of(context);
+        hang_first(&t);
+        for (uint32_t i = 0; i < 2; i++) {
+            const uint64_t begin_ns = berthi_sys_now_ns();
+
+            check_late(berth_optimizer_move(t.optimizer, i, to, &error), &error, begin_ns);
+        }
+        CHECK_GT(states_of(context), states);
+        if (comes_back) {
+            berthi_sim_release(berthi_devices_at(t.devices, 0));
+            for (uint32_t i = 0; i < 2; i++) {
+                CHECK_EQ(berth_optimizer_move(t.optimizer, i, to, &error), BERTH_OK);
+                CHECK_EQ(berth_optimizer_move(t.optimizer, i, from, &error), BERTH_OK);
+                CHECK_EQ(berth_optimizer_move(t.optimizer, i, to, &error), BERTH_OK);
+            }
+            trained_step(&t, 3, false);
+            trained_check(&t);
+        }
+        destroy(&t);
+        CHECK_EQ(states_of(context) == 0, comes_back);
+    }
+    trained_close(&t);
+    CHECK_EQ(bytes_of(context), 0);
+    berth_context_destroy(context);
+}
+
+static void
+test_moves_behind(void)
+{
+    for (int32_t comes_back = 0; comes_back < 2; comes_back++) {
+        check_move_behind(BERTH_STATES_HOST, BERTH_STATES_DEVICE, comes_back != 0);
+        check_move_behind(BERTH_STATES_DISK, BERTH_STATES_DEVICE, comes_back != 0);
+        check_move_behind(BERTH_STATES_DEVICE, BERTH_STATES_HOST, comes_back != 0);
+    }
+}
+
+/* What is read of a device is behind what the caller has asked of its first stream. */
+static void
+test_reading_behind(void)
+{
+    berth_context *context;
+    berth_error error;
+    uint64_t begin_ns;
+    float number;
+    trained t;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    if (open_at(&t, context, BERTH_STATES_DEVICE, "sim:64MiB,clock=real")) {
+        trained_step(&t, 3, false);
+        hang_first(&t);
+        begin_ns = berthi_sys_now_ns();
+        check_late(berth_optimizer_read(t.optimizer, 0, 0, 0, 1, &number, &error), &error,
+                   begin_ns);
+        berthi_sim_release(berthi_devices_at(t.devices, 0));
+        CHECK_EQ(berth_optimizer_read(t.optimizer, 0, 0, 0, 1, &number, &error), BERTH_OK);
+        trained_check(&t);
+    }
+    trained_close(&t);
+    CHECK_EQ(bytes_of(context), 0);
+    berth_context_destroy(context);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -440,5 +535,7 @@ main(int argc, char **argv)
     T_RUN(test_lost_while_measuring);
     T_RUN(test_the_callers_stream);
     T_RUN(test_moves);
+    T_RUN(test_moves_behind);
+    T_RUN(test_reading_behind);
     T_MAIN_END;
 }

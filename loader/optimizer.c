@@ -334,7 +334,8 @@ berth_optimizer_set_group(berth_optimizer *optimizer, uint32_t number,
     if (status != BERTH_OK)
         return status;
     old = &optimizer->groups[number];
-    if (mine.kind != old->kind || mine.bits != old->bits || mine.has_master != old->has_master)
+    if (mine.kind != old->kind || mine.bits != old->bits
+        || (mine.has_master != 0) != (old->has_master != 0))
         return fail_group(number, "cannot have another kind, bits or master any more", error);
     mine.least_8bit = old->least_8bit;
     mine.place = old->place;

@@ -454,6 +454,26 @@ test_groups_change(void)
     trained_close(&t);
 }
 
+/* Whatever is not 0 says that there is an f32 copy. */
+static void
+test_any_number_stands_for_a_master(void)
+{
+    berth_optimizer_group g = adamw();
+    trained t;
+
+    g.has_master = -1;
+    if (trained_open(&t, context, &(trained_options){ .groups = &g,
+                                                      .group_count = 1,
+                                                      .parameters = two,
+                                                      .count = 2 })) {
+        g.has_master = 1;
+        CHECK_EQ(berth_optimizer_set_group(t.optimizer, 0, &g, NULL), BERTH_OK);
+        g.has_master = 0;
+        CHECK_EQ(berth_optimizer_set_group(t.optimizer, 0, &g, NULL), BERTH_EINVAL);
+    }
+    trained_close(&t);
+}
+
 /* What a group begins with: published defaults, written down once more. */
 static void
 test_groups_begin(void)
@@ -1141,6 +1161,7 @@ main(int argc, char **argv)
     T_RUN(test_losses_are_scaled);
     T_RUN(test_gradients_are_added_up);
     T_RUN(test_groups_change);
+    T_RUN(test_any_number_stands_for_a_master);
     T_RUN(test_groups_begin);
     T_RUN(test_small_parameters_have_32_bits);
     T_RUN(test_groups_have_schedules);

@@ -130,8 +130,8 @@ struct berth_optimizer {
     bool accumulates;
     bool is_torn;         /* a step failed half way */
     uint64_t step;
-    uint64_t not_finite;  /* elements that the host met, or that kept a step from being
-                             made, since the last report */
+    uint64_t not_finite;  /* elements that the host met, that kept a step from being made, or
+                             that a report which failed had read, since the last report */
     berthi_gradient_sum *sums; /* of all gradients; NULL: nobody has asked yet */
     uint64_t sum_count;
     bool has_pinned_sums;

@@ -216,28 +216,28 @@ update(berthi_step *step, berth_error *error)
 
 /* ------------------------------------------------------------------------- reporting */
 
-/* What devices have counted, and the host. They have done it. */
+/* What devices have counted, and the host. They have done it. On failure it stays untold. */
 static berth_status
 read_counts(berthi_step *step, uint64_t *out, berth_error *error)
 {
     berth_optimizer *const o = step->optimizer;
-    berth_status status = BERTH_OK;
 
-    *out = o->not_finite;
-    o->not_finite = 0;
-    for (uint32_t i = 0; i < o->device_count && status == BERTH_OK; i++) {
+    for (uint32_t i = 0; i < o->device_count; i++) {
         berthi_optimizer_device *const d = &o->devices[i];
+        berth_status status;
         uint64_t count;
 
         if (d->not_finite == NULL)
             continue;
         status = berthi_optimizer_fetch(o, i, &count, d->not_finite, sizeof count, error);
         if (status != BERTH_OK)
-            break;
-        *out += count - d->told;
+            return status;
+        o->not_finite += count - d->told;
         d->told = count;
     }
-    return status;
+    *out = o->not_finite;
+    o->not_finite = 0;
+    return BERTH_OK;
 }
 
 /* What nobody has told yet, if anybody wants to know. */

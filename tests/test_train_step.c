@@ -9,6 +9,7 @@
 
 #include "kernels/core.h"
 #include "kernels/device.h"
+#include "kernels/fault.h"
 #include "kernels/sys.h"
 #include "tests/fixture.h"
 #include "tests/t.h"
@@ -248,6 +249,72 @@ test_steps_count_what_was_not_told(void)
 {
     check_counts(machines[0]);
     check_counts(machines[1]);
+}
+
+/* A step that is skipped, a device's `nth` call failing; true: one did. */
+static bool
+skip_without(trained *t, const berth_gradient *gradients, uint64_t nth,
+             berth_step_report *report, berth_status *out_status)
+{
+    berth_step_options options;
+    bool has_failed;
+
+    berth_step_options_init(&options);
+    options.skips_non_finite = 1;
+    options.report = report;
+    berthi_fault_arm(BERTHI_FAULT_DEVICE, nth, false);
+    *out_status = berth_optimizer_step(t->optimizer, gradients, &options, NULL);
+    has_failed = berthi_fault_failures(BERTHI_FAULT_DEVICE) > 0;
+    berthi_fault_disarm();
+    return has_failed;
+}
+
+/* What a report that failed had read of one device, or the host had met, the next one tells. */
+static void
+check_failed_reports(trained *t)
+{
+    berth_gradient gradients[TRAINED_MAX];
+    berth_step_report report;
+    uint64_t untold = 0;
+    uint64_t begun = 0; /* of reports that failed */
+    bool has_failed = true;
+
+    for (uint64_t nth = 0; has_failed && nth < 100; nth++) {
+        berth_status status;
+
+        trained_draw(t, ALL, true);
+        trained_gradients(t, ALL, gradients);
+        CHECK_EQ(berth_optimizer_step(t->optimizer, gradients, NULL, NULL), BERTH_OK);
+        untold += count_odd(t);
+        has_failed = skip_without(t, gradients, nth, &report, &status);
+        untold += report.is_skipped ? count_odd(t) : 0;
+        begun += status != BERTH_OK && report.is_skipped;
+        if (status != BERTH_OK)
+            continue;
+        CHECK_EQ(report.non_finite, untold);
+        untold = 0;
+    }
+    CHECK(!has_failed);
+    CHECK_GT(begun, 4);
+}
+
+static void
+test_a_failed_report_tells_nothing(void)
+{
+    static const trained_parameter apart[] = {
+        { 9000, BERTH_BF16, BERTH_BF16, 0, 0 },
+        { 8000, BERTH_F32, BERTH_F32, 0, 1 },
+    };
+    const berth_optimizer_group g = adamw();
+    trained t;
+
+    if (trained_open(&t, context, &(trained_options){ .devices = SIM ";" SIM,
+                                                      .groups = &g,
+                                                      .group_count = 1,
+                                                      .parameters = apart,
+                                                      .count = 2 }))
+        check_failed_reports(&t);
+    trained_close(&t);
 }
 
 /*
@@ -1158,6 +1225,7 @@ main(int argc, char **argv)
     T_RUN(test_norms_are_the_same_everywhere);
     T_RUN(test_steps_are_skipped);
     T_RUN(test_steps_count_what_was_not_told);
+    T_RUN(test_a_failed_report_tells_nothing);
     T_RUN(test_losses_are_scaled);
     T_RUN(test_gradients_are_added_up);
     T_RUN(test_groups_change);

@@ -163,39 +163,63 @@ cuda_stream_create(berthi_device *device, berthi_stream **out, berth_error *erro
     return BERTH_OK;
 }
 
-/* Out of the device's list; NULL: it is not one of berth's. */
+/* Where the list has it, with the lock held: NULL there, it is not one of berth's. */
+static berthi_cuda_stream **
+find_stream(berthi_cuda_device *device, const void *handle)
+{
+    berthi_cuda_stream **at = &device->streams;
+
+    while (*at != NULL && (*at)->handle != handle)
+        at = &(*at)->next;
+    return at;
+}
+
+static bool
+has_stream(berthi_cuda_device *device, const void *handle)
+{
+    bool has;
+
+    pthread_mutex_lock(&device->lock);
+    has = *find_stream(device, handle) != NULL;
+    pthread_mutex_unlock(&device->lock);
+    return has;
+}
+
+/* Out of the device's list, which has it: stop() waits for it no more. */
 static berthi_cuda_stream *
 take_stream(berthi_cuda_device *device, const void *handle)
 {
-    berthi_cuda_stream *found = NULL;
+    berthi_cuda_stream **at;
+    berthi_cuda_stream *found;
 
     pthread_mutex_lock(&device->lock);
-    for (berthi_cuda_stream **at = &device->streams; *at != NULL; at = &(*at)->next)
-        if ((*at)->handle == handle) {
-            found = *at;
-            *at = found->next;
-            break;
-        }
+    at = find_stream(device, handle);
+    found = *at;
+    *at = found->next;
     pthread_mutex_unlock(&device->lock);
     return found;
 }
 
-/* Of a device that is lost nothing is waited for: stop() has done that, or it has failed. */
+/*
+ * Of a device that is lost nothing is waited for: stop() does that, or it has failed. So the
+ * stream stays in the list until what is under way is over, or stop() has looked at it.
+ */
 static void
 cuda_stream_destroy(berthi_device *device, berthi_stream *stream)
 {
     berthi_cuda_device *const d = cuda_of(device);
-    berthi_cuda_stream *const its = stream != NULL ? take_stream(d, stream) : NULL;
+    berthi_cuda_stream *its;
     berthi_cuda_call call;
 
-    if (its == NULL)
+    if (stream == NULL || !has_stream(d, stream))
         return;
     berthi_cuda_enter_back(&call, device);
     call.is_back = false; /* given up, it is not waited for any more */
     if (!atomic_load(&d->is_lost)) {
-        (void)berthi_cuda_drain(&call, its->handle);
-        berthi_gemm_forget(d, its->handle);
+        (void)berthi_cuda_drain(&call, stream);
+        berthi_gemm_forget(d, stream);
     }
+    its = take_stream(d, stream);
     (void)berthi_cuda_judge(&call, call.calls->stream_destroy(its->handle));
     berthi_cuda_leave(&call, BERTH_OK);
     berthi_memory_free(device->context, BERTHI_PURPOSE_OBJECT, its, sizeof *its);

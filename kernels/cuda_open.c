@@ -8,7 +8,9 @@
 #include "kernels/digits.h"
 #include "kernels/gemm_lt.h"
 
-#define UUID_CAPACITY 41u     /* GPU-8-4-4-4-12 */
+#define UUID_CAPACITY 37u     /* 8-4-4-4-12 */
+#define KIND_LENGTH 4u        /* of GPU- or MIG-, before it: that of a part of a GPU */
+#define NAME_LENGTH 40u       /* of both */
 #define FIRST_ARCHITECTURE 70 /* that has arguments of kernels as they are (__grid_constant__) */
 
 /* ------------------------------------------------------------------- why there are none */
@@ -201,9 +203,8 @@ static void
 format_uuid(const berthi_cuda_properties *p, char *out)
 {
     static const char digits[] = "0123456789abcdef";
-    size_t at = 4;
+    size_t at = 0;
 
-    memcpy(out, "GPU-", 4);
     for (size_t i = 0; i < sizeof p->uuid; i++) {
         if (i == 4 || i == 6 || i == 8 || i == 10)
             out[at++] = '-';
@@ -211,6 +212,27 @@ format_uuid(const berthi_cuda_properties *p, char *out)
         out[at++] = digits[p->uuid[i] & 15];
     }
     out[at] = '\0';
+}
+
+static bool
+has_kind(const char *text, size_t length)
+{
+    return length > KIND_LENGTH
+           && (strncmp(text, "GPU-", KIND_LENGTH) == 0 || strncmp(text, "MIG-", KIND_LENGTH) == 0);
+}
+
+/*
+ * Of a part of a GPU (MIG) the runtime tells that part's, and not that it is one: the kind is the
+ * driver's word for it.
+ */
+static bool
+is_uuid(const berthi_cuda_properties *p, const char *text, size_t length)
+{
+    char own[UUID_CAPACITY];
+
+    format_uuid(p, own);
+    return has_kind(text, length) && length - KIND_LENGTH == strlen(own)
+           && strncasecmp(text + KIND_LENGTH, own, length - KIND_LENGTH) == 0;
 }
 
 /* "0000:3b:00.0", with any number of leading zeros: as the tools of the driver print it. */
@@ -236,19 +258,16 @@ add_named(berthi_cuda *machine, uint32_t count, const char *text, size_t length,
 {
     for (uint32_t i = 0; i < count; i++) {
         berthi_cuda_properties p;
-        char uuid[UUID_CAPACITY];
         const berth_status status = read_properties(machine->calls, i, &p, error);
 
         if (status != BERTH_OK)
             return status;
-        format_uuid(&p, uuid);
-        if ((length == strlen(uuid) && strncasecmp(text, uuid, length) == 0)
-            || is_address(&p, text, length))
+        if (is_uuid(&p, text, length) || is_address(&p, text, length))
             return add_device(machine, i, error);
     }
     return berthi_fail(error, BERTH_REASON_NO_DEVICE, NULL,
                        "none of the %" PRIu32 " GPUs of this machine is %.*s", count,
-                       (int)berthi_min_u64(length, UUID_CAPACITY), text);
+                       (int)berthi_min_u64(length, NAME_LENGTH + 1), text);
 }
 
 static berth_status
@@ -265,12 +284,10 @@ add_all(berthi_cuda *machine, uint32_t count, berth_error *error)
 static bool
 is_name(const char *text, size_t length)
 {
-    const size_t prefix = strlen("GPU-");
-
     for (size_t i = 0; i < length; i++)
-        if (strchr("0123456789abcdefABCDEFGPU-:.", text[i]) == NULL)
+        if (strchr("0123456789abcdefABCDEFGPUMI-:.", text[i]) == NULL)
             return false;
-    return (length > prefix && strncmp(text, "GPU-", prefix) == 0)
+    return has_kind(text, length)
            || (memchr(text, ':', length) != NULL && memchr(text, '.', length) != NULL);
 }
 

@@ -345,7 +345,8 @@ open_words(berthi_devices *devices, const berthi_cuda_calls *calls, const char *
 {
     uint32_t count;
 
-    if (has_kind(words, "cuda") || strncmp(words, "GPU-", strlen("GPU-")) == 0)
+    if (has_kind(words, "cuda") || strncmp(words, "GPU-", strlen("GPU-")) == 0
+        || strncmp(words, "MIG-", strlen("MIG-")) == 0)
         return open_cuda(devices, calls, words, error);
     if (has_kind(words, "sim"))
         return open_simulated(devices, words, error);

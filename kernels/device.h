@@ -347,7 +347,8 @@ void berthi_device_note_unpinned(berth_context *context, const berth_error *erro
  *   "sim:24GiB,h2d=25GB/s"    see berth-devices(5); several are parted by ";", and
  *                             "sim:...*4" stands for four
  *   "cuda"                    all GPUs; NO_DEVICE where this build or machine has none
- *   "cuda:1;GPU-UUID"         these, by number, UUID or ("cuda:0000:3b:00.0") PCI address
+ *   "cuda:1;GPU-UUID"         these, by number, UUID or ("cuda:0000:3b:00.0") PCI address; a
+ *                             part of one as "MIG-UUID"
  */
 typedef struct berth_devices berthi_devices;
 typedef struct berthi_cuda_calls berthi_cuda_calls; /* cuda_calls.h */

@@ -124,6 +124,8 @@ test_words(void)
     check_names("cuda:3;cuda:0", "cuda:3 cuda:0");
     check_names("GPU-b0b1b2b3-b4b5-b6b7-b8b9-babbbcbdbebf", "cuda:1");
     check_names("cuda:GPU-C0C1C2C3-C4C5-C6C7-C8C9-CACBCCCDCECF;cuda:1", "cuda:2 cuda:1");
+    check_names("MIG-b0b1b2b3-b4b5-b6b7-b8b9-babbbcbdbebf", "cuda:1");
+    check_names("cuda:MIG-C0C1C2C3-C4C5-C6C7-C8C9-CACBCCCDCECF;cuda:0", "cuda:2 cuda:0");
     check_names("cuda:0000:3b:00.0", "cuda:0");
     check_names("cuda:00000000:3E:00.0;cuda:0:3c:00.0", "cuda:3 cuda:1");
     fake_cuda_check_empty();
@@ -157,6 +159,10 @@ test_words_refused(void)
                   BERTH_REASON_NO_DEVICE,
                   "none of the 2 GPUs of this machine is "
                   "GPU-00000000-0000-0000-0000-000000000000");
+    check_refused(fake_cuda_calls(), "cuda:MIG-00000000-0000-0000-0000-000000000000",
+                  BERTH_REASON_NO_DEVICE,
+                  "none of the 2 GPUs of this machine is "
+                  "MIG-00000000-0000-0000-0000-000000000000");
     check_refused(fake_cuda_calls(), "cuda:1:3b:00.0", BERTH_REASON_NO_DEVICE,
                   "none of the 2 GPUs of this machine is 1:3b:00.0");
     check_refused(fake_cuda_calls(), "cuda:0000:3b:00.1", BERTH_REASON_NO_DEVICE,

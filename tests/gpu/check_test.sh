@@ -321,6 +321,26 @@ echo "Traceback of it" >&2
 echo "Error: ${1##*/} does not work" >&2
 exit 1
 SCRIPT
+# What it says is longer than a reason, and of two bytes a letter.
+mkdir -p "$scratch/accented"
+cat >"$scratch/accented/python3" <<'SCRIPT'
+#!/bin/sh
+printf 'Error: %300s\n' '' | sed 's/ /\xc3\xa9/g; s/:/: told/' >&2
+exit 1
+SCRIPT
+# One that looks at no GPU, and one that does not end when it is told to.
+cat >"$scratch/accented/blind" <<'SCRIPT'
+#!/bin/sh
+echo "========= COMPUTE-SANITIZER"
+echo "========= Error: the device is not supported"
+exit 1
+SCRIPT
+cat >"$scratch/accented/deaf" <<'SCRIPT'
+#!/bin/sh
+echo "========= COMPUTE-SANITIZER"
+kill -KILL $PPID
+SCRIPT
+chmod +x "$scratch/accented"/blind "$scratch/accented"/deaf
 # Time stands still.
 cat >"$scratch/too_late/date" <<'SCRIPT'
 #!/bin/sh
@@ -335,6 +355,18 @@ done
 check "nothing is put beside ours" count 'beside bitsandbytes' 0
 check "and no means are compared" count '"means by torch' 0
 check "without peers the recorders succeed" has_row '"name":"recorders".*"status":"done"'
+recorders accented $(($(date +%s) + 100000)) MODEL="$scratch/model" LAYERS=4 \
+    SANITIZER="$scratch/accented/blind"
+check "a reason in other letters is told without them" has_row \
+    '"skipped","name":"bitsandbytes","reason":"Error: told *"}'
+check "and leaves the page" test -s "$scratch/accented.out/report.html"
+check "a sanitizer that sees no GPU says why" has_row \
+    '"skipped","name":"compute-sanitizer","reason":"=* Error: the device is not supported"'
+rm -r "$scratch/accented.out"
+recorders accented $(($(date +%s) + 100000)) MODEL="$scratch/model" LAYERS=4 \
+    SANITIZER="$scratch/accented/deaf"
+check "one that has to be killed leaves the others" count \
+    '"skipped","name":"\(mem\|race\|init\)check: .*not over within its time' $((3 * watched + 2))
 recorders too_late $((1000 + 10 + 19)) MODEL="$scratch/model" LAYERS=4
 for script in peer_kernels peer_load peer_update record_bnb; do
     check "$script.py has too little time" has_row \

@@ -45,10 +45,10 @@ converted=$PLACE/berth-gpu-converted.$$
 trap 'rm -rf "$converted".*' EXIT
 trap 'exit 130' INT TERM
 
-# A text for JSON: one line, without what would have to be escaped.
+# A text for JSON: one line, without what would have to be escaped, or, cut off, would be no text.
 plain()
 {
-    printf '%s' "$1" | tr '\n\t' '  ' | tr -d '"\\\000-\037' | cut -c1-300
+    printf '%s' "$1" | tr '\n\t' '  ' | tr -d '"\\\000-\037\200-\377' | cut -c1-300
 }
 fact() # NAME VALUE
 {
@@ -213,11 +213,12 @@ run_sanitizers()
             its_status=0
             limit 20 "$SANITIZER" --tool $tool --error-exitcode 99 "$TESTS/$program" \
                 "${one#*:}" >"$log" 2>&1 || its_status=$?
-            if [ $its_status -eq 124 ]; then
+            if [ $its_status -eq 124 ] || [ $its_status -eq 137 ]; then
                 skip "$tool: $one" "it was not over within its time"
             elif ! grep -q '^=* *\(ERROR\|RACECHECK\) SUMMARY' "$log"; then
                 # On some virtual machines it may not look at the GPU.
-                skip "compute-sanitizer" "$(grep -m 1 '^=' "$log" || tail -n 1 "$log")"
+                skip "compute-sanitizer" "$(grep '^=' "$log" | grep -m 1 -v COMPUTE-SANITIZER ||
+                    tail -n 1 "$log")"
                 return 77
             elif [ $its_status -eq 0 ] && grep -q '^t: 0 passed' "$log"; then
                 skip "$tool: $one" "it is not for this GPU"

@@ -13,6 +13,11 @@
  * ones, and is set apart for its graphs from then on; nothing is made for a graph, and one of
  * the BERTHI_GEMM_ROOMS is left for eager work.
  *
+ * While a stream captures the runtime does not tell its number, which no other stream has, but its
+ * handle alone, which comes again. So berth's streams are forgotten when they are destroyed, and an
+ * eager product finds out of which stream a handle is; a caller's stream that has done none yet
+ * cannot be told from one before it (berth.h).
+ *
  * EUNSUPPORTED, ENOMEM: not this way - no library, no product of this shape in it, no room;
  * berth's own kernels have to do it, and write all outputs anew (cuda_multiply.c does).
  * Everything else has failed.

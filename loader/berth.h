@@ -2689,7 +2689,10 @@ BERTH_API berth_status berth_device_largest(berth_devices *devices, uint32_t num
  * has from the same product outside of graphs; it is set apart, for three streams at most, until
  * the devices are closed, and eager products of the stream get other memory. Where there is none
  * slower kernels do without. Graphs that one stream has captured share it: they are launched one
- * after another, behind all that the stream was asked for before its first capture.
+ * after another, behind all that the stream was asked for before its first capture. CUDA does not
+ * say which stream it is that captures: one of the caller's that comes where another of the
+ * caller's was destroyed, and may have its handle, does such a product outside of graphs before it
+ * captures any, or its graphs get what those of the other have.
  */
 typedef struct berth_multiply {
     const void *inputs;     /* count x columns                                        */

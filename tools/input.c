@@ -148,16 +148,16 @@ input_take(const cli_call *call)
 static bool
 is_of_model(const char *name)
 {
-    static const char *const ends[] = { "config.json", ".index.json" };
+    static const char *const configs[] = { "config.json", "adapter_config.json",
+                                           "quantize_config.json", "quant_config.json",
+                                           "hf_quant_config.json" };
+    static const char end[] = ".index.json";
     const size_t length = strlen(name);
-    bool is_one = false;
 
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        const size_t end = strlen(ends[i]);
-
-        is_one |= length >= end && strcmp(name + length - end, ends[i]) == 0;
-    }
-    return is_one;
+    for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++)
+        if (strcmp(name, configs[i]) == 0)
+            return true;
+    return length >= sizeof end - 1 && strcmp(name + length - (sizeof end - 1), end) == 0;
 }
 
 /* Is it such a file in the folder that is, or holds, what the operand names? */

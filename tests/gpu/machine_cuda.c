@@ -53,6 +53,22 @@ describe(uint64_t *cache_bytes, uint32_t *clock, uint32_t *memory_clock)
     return BERTHI_CUDA_OK;
 }
 
+/* As users are told; NULL: there are GPUs. */
+static const char *
+refusal(const berthi_cuda_calls *calls)
+{
+    static berth_error error;
+    berthi_devices *devices = NULL;
+    berth_context *context = NULL;
+    berth_status status = berth_context_create(NULL, &context, &error);
+
+    if (status == BERTH_OK)
+        status = berthi_devices_open_cuda(context, calls, "cuda", &devices, &error);
+    berthi_devices_close(devices);
+    berth_context_destroy(context);
+    return status == BERTH_OK ? NULL : error.message;
+}
+
 const gpu_machine *
 gpu_machine_cuda(const char **out_why)
 {
@@ -62,12 +78,8 @@ gpu_machine_cuda(const char **out_why)
                                    .elapsed_ms = elapsed_ms,
                                    .read_all = gpu_read_all,
                                    .describe = describe };
-    int count = 0;
 
     machine.calls = berthi_devices_cuda();
-    *out_why = "the driver has no GPU, or there is no driver";
-    if (machine.calls == NULL || machine.calls->device_count(&count) != BERTHI_CUDA_OK
-        || count == 0)
-        return NULL;
-    return &machine;
+    *out_why = refusal(machine.calls);
+    return *out_why == NULL ? &machine : NULL;
 }

@@ -92,7 +92,7 @@ static int32_t
 weights_basis(const berthi_estimate_model *model, bool is_quantized)
 {
     const berthi_shape *const shape = model->shape;
-    const bool is_whole = !shape->has_tower && !shape->is_inner;
+    const bool is_whole = !shape->has_tower && !shape->is_inner && !shape->is_other_class;
     const bool is_exact = shape->is_known && is_whole && !shape->has_unknown_layers
                           && (is_quantized || !shape->is_quantized);
 
@@ -165,6 +165,10 @@ berthi_note_model(berthi_estimate *out, const berthi_estimate_model *model,
     if ((shape->has_tower || shape->is_inner) && !model->has_headers)
         berthi_note_add(out, "only the language model is counted, no tower, projector or head "
                              "around it: their bytes need the checkpoint's headers");
+    if (shape->is_other_class && !model->has_headers)
+        berthi_note_add(out, "architectures names another class than the one that predicts "
+                             "words: it is counted %s, which may be more or less than it has",
+                        shape->has_head ? "as that one" : "without a head");
     if (shape->is_quantized && !model->has_headers)
         berthi_note_add(out, "config.json says that the files are quantized already: "
                              "native is counted as %s values; their own bytes need headers",

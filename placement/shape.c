@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/text.h"
 #include "placement/shape_read.h"
 #include "quant/format.h"
 
@@ -142,43 +141,6 @@ berthi_shape_flag(berthi_shape_reading *r, const char *key, bool fallback)
 }
 
 /* ------------------------------------------------------------------ the model */
-
-/* The object of the language model: the first that is there, or the root. */
-static const berthi_json_value *
-find_model(const berthi_json_value *root)
-{
-    static const char *const nests[] = { "text_config", "llm_config", "language_config" };
-
-    for (size_t i = 0; i < sizeof nests / sizeof *nests; i++) {
-        const berthi_json_value *const nest = berthi_json_get(root, nests[i]);
-
-        if (berthi_json_kind_of(nest) == BERTHI_JSON_OBJECT)
-            return nest;
-    }
-    return root;
-}
-
-static bool
-has_object(const berthi_json_value *root, const char *key)
-{
-    return berthi_json_kind_of(berthi_json_get(root, key)) == BERTHI_JSON_OBJECT;
-}
-
-/*
- * A model beside the language model: a tower, or whatever has a model_type of its own in an object
- * that is called so ("encoder_config", "qformer_config").
- */
-static bool
-has_tower(const berthi_json_value *root, const berthi_json_value *model)
-{
-    for (const berthi_json_value *v = berthi_json_first(root); v != NULL;
-         v = berthi_json_next(v)) {
-        if (v != model && berthi_text_ends(berthi_text_of(berthi_json_key(v)), "_config")
-            && berthi_json_get(v, "model_type") != NULL)
-            return true;
-    }
-    return has_object(root, "vision_config") || has_object(root, "audio_config");
-}
 
 /* A text of the language model's object, or else of the root; "" without. */
 static const char *
@@ -408,12 +370,8 @@ berthi_shape_read(const berthi_json_value *config, const char *file, berthi_shap
     if (berthi_json_kind_of(config) != BERTHI_JSON_OBJECT)
         return berthi_fail(error, BERTH_REASON_CONFIG_JSON,
                            &(berthi_about){ .file = file }, "not an object");
-    r.model = find_model(config);
+    berthi_shape_read_around(&r);
     out->family = berthi_family_find(text_of(&r, "model_type"), &out->is_known);
-    out->has_tower = has_tower(config, r.model);
-    out->is_inner = r.model != config;
-    out->is_quantized = has_object(config, "quantization_config")
-                        || has_object(r.model, "quantization_config");
     out->ties_embeddings = ties(&r, out->family->flags & BERTHI_FAMILY_TIES);
     out->dtype = dtype_of(&r);
     read_model(&r);

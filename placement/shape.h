@@ -103,6 +103,8 @@ typedef struct berthi_shape {
     bool is_known;             /* the model_type has a row of its own               */
     bool has_tower;            /* a model beside it that is not counted             */
     bool is_inner;             /* the model of another that is not counted          */
+    bool is_other_class;       /* "architectures" names none that predicts words    */
+    bool has_head;             /* of words                                          */
     bool has_unknown_layers;   /* or widths by layer: counted as the most it can be */
     bool is_quantized;         /* has a quantization_config                         */
     bool ties_embeddings;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * shape_read.h - members of config.json as numbers, between shape.c (the model),
- * shape_biases.c (its biases and norms), shape_layers.c (its layers), shape_words.c (a
- * word for each), shape_state.c (those with a state) and shape_fill.c (models that fill
- * gaps).
+ * shape_around.c (what stands around it), shape_biases.c (its biases and norms),
+ * shape_layers.c (its layers), shape_words.c (a word for each), shape_state.c (those
+ * with a state) and shape_fill.c (models that fill gaps).
  */
 #ifndef BERTH_PLACEMENT_SHAPE_READ_H
 #define BERTH_PLACEMENT_SHAPE_READ_H
@@ -48,6 +48,9 @@ uint64_t berthi_shape_need(berthi_shape_reading *r, berthi_shape_keys keys, uint
 uint64_t berthi_shape_member(berthi_shape_reading *r, const char *key, uint64_t least,
                              uint64_t most, uint64_t fallback);
 bool berthi_shape_flag(berthi_shape_reading *r, const char *key, bool fallback);
+
+/* Which object is the language model, and what a file says of the whole. */
+void berthi_shape_read_around(berthi_shape_reading *r);
 
 /* Which biases and norms there are; of a model whose ties are read. */
 void berthi_shape_read_biases(berthi_shape_reading *r);

@@ -346,6 +346,8 @@ add_end(berthi_shape_making *m)
     m->count = 1;
     if (shape->has_final_norm)
         berthi_shape_add_norms(m, shape->hidden, shape->encoder_layers > 0 ? 2 : 1);
+    if (!shape->has_head)
+        return;
     if (berthi_shape_has(m, BERTHI_FAMILY_BOTH_WAYS)
         && !berthi_shape_has(m, BERTHI_FAMILY_PLAIN_HEAD))
         berthi_shape_add_filling_head(m);

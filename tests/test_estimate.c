@@ -415,6 +415,10 @@ test_basis_of_weights(void)
     static const char odd[] = "\"model_type\": \"llama\", \"layer_types\": [\"x\", \"x\"]";
     static const char stored[] = "\"model_type\": \"llama\", \"quantization_config\": {}";
     static const char beside[] = "\"model_type\": \"llama\", \"vision_config\": {}";
+    static const char other[] =
+        "\"model_type\": \"llama\", \"architectures\": [\"LlamaForSequenceClassification\"]";
+    static const char same[] =
+        "\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"]";
     static const char around[] = "\"text_config\": {\"model_type\": \"llama\"}";
 
     CHECK_EQ(basis_of(known, BERTHI_TYPE_NATIVE, false), BERTHI_BASIS_EXACT);
@@ -427,6 +431,8 @@ test_basis_of_weights(void)
     CHECK_EQ(basis_of(stored, BERTHI_TYPE_NATIVE, true), BERTHI_BASIS_EXACT);
     CHECK_EQ(basis_of(beside, BERTHI_TYPE_NATIVE, false), BERTHI_BASIS_ESTIMATE);
     CHECK_EQ(basis_of(beside, BERTHI_TYPE_NATIVE, true), BERTHI_BASIS_EXACT);
+    CHECK_EQ(basis_of(other, BERTHI_TYPE_NATIVE, false), BERTHI_BASIS_ESTIMATE);
+    CHECK_EQ(basis_of(same, BERTHI_TYPE_NATIVE, false), BERTHI_BASIS_EXACT);
     CHECK_EQ(basis_of(around, BERTHI_TYPE_NF4, false), BERTHI_BASIS_ESTIMATE);
 }
 

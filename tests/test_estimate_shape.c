@@ -647,6 +647,32 @@ test_beside(void)
     }
 }
 
+/* A model may end in something else than a head of words. */
+static void
+test_class(void)
+{
+    static const struct {
+        const char *name;
+        bool is_other;
+        uint64_t head; /* what it has more than the model without one */
+    } rows[] = {
+        { "LlamaForCausalLM", false, 6400 }, { "GPT2LMHeadModel", false, 6400 },
+        { "MarianMTModel", false, 6400 },    { "LlamaModel", true, 0 },
+        { "LlamaForSequenceClassification", true, 0 },
+        { "BertForPreTraining", true, 6400 },
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const estimated *const e = estimated_text(
+            fixture_format("{\"architectures\": [\"%s\"], %s", rows[i].name, &TINY("")[1]));
+
+        T_REQUIRE(e != NULL);
+        if (!CHECK_EQ(e->shape.is_other_class, rows[i].is_other)
+            || !CHECK_EQ(count(e).all, 4 * (16384 + 24576 + 128) + 6400 + 64 + rows[i].head))
+            T_NOTE("%s", rows[i].name);
+    }
+}
+
 /* ---------------------------------------------------------------------- refusals */
 
 static void
@@ -960,6 +986,7 @@ main(int argc, char **argv)
     T_RUN(test_narrow_words);
     T_RUN(test_nested);
     T_RUN(test_beside);
+    T_RUN(test_class);
     T_RUN(test_refusals);
     T_RUN(test_bounds);
     T_RUN(test_left_out);

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shape_around.c - which part of a file is the language model, what stands beside it
+ * and around it, and whether it ends in a head of words; see shape_read.h.
+ */
+#include <string.h>
+
+#include "kernels/text.h"
+#include "placement/shape_read.h"
+
+/* The object of the language model: the first that is there, or the root. */
+static const berthi_json_value *
+find_model(const berthi_json_value *root)
+{
+    static const char *const nests[] = { "text_config", "llm_config", "language_config" };
+
+    for (size_t i = 0; i < sizeof nests / sizeof *nests; i++) {
+        const berthi_json_value *const nest = berthi_json_get(root, nests[i]);
+
+        if (berthi_json_kind_of(nest) == BERTHI_JSON_OBJECT)
+            return nest;
+    }
+    return root;
+}
+
+static bool
+has_object(const berthi_json_value *root, const char *key)
+{
+    return berthi_json_kind_of(berthi_json_get(root, key)) == BERTHI_JSON_OBJECT;
+}
+
+/*
+ * A model beside the language model: a tower, or whatever has a model_type of its own in an object
+ * that is called so ("encoder_config", "qformer_config").
+ */
+static bool
+has_tower(const berthi_json_value *root, const berthi_json_value *model)
+{
+    for (const berthi_json_value *v = berthi_json_first(root); v != NULL;
+         v = berthi_json_next(v)) {
+        if (v != model && berthi_text_ends(berthi_text_of(berthi_json_key(v)), "_config")
+            && berthi_json_get(v, "model_type") != NULL)
+            return true;
+    }
+    return has_object(root, "vision_config") || has_object(root, "audio_config");
+}
+
+/* -------------------------------------------------------------------- its class */
+
+static bool
+ends_with_one(berthi_text name, const char *const *endings)
+{
+    for (; *endings != NULL; endings++)
+        if (berthi_text_ends(name, *endings))
+            return true;
+    return false;
+}
+
+/*
+ * A table's row is the class that predicts words. A file may be of another, which has no such head
+ * ("BertModel"), a small one ("LlamaForSequenceClassification") or something else beside it.
+ */
+static void
+read_class(berthi_shape_reading *r)
+{
+    static const char *const of_words[] = {
+        "ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForConditionalGeneration", "MTModel", NULL
+    };
+    static const char *const without[] = { "Model", "ForSequenceClassification",
+                                           "ForTokenClassification", "ForQuestionAnswering",
+                                           NULL };
+    const berthi_json_value *const first =
+        berthi_json_first(berthi_json_find(r->root, "architectures"));
+    const char *name = "";
+
+    r->shape->has_head = true;
+    if (!berthi_json_can_read_string(first, &name)
+        || ends_with_one(berthi_text_of(name), of_words))
+        return;
+    r->shape->is_other_class = true;
+    r->shape->has_head = !ends_with_one(berthi_text_of(name), without);
+}
+
+void
+berthi_shape_read_around(berthi_shape_reading *r)
+{
+    berthi_shape *const shape = r->shape;
+
+    r->model = find_model(r->root);
+    shape->has_tower = has_tower(r->root, r->model);
+    shape->is_inner = r->model != r->root;
+    shape->is_quantized = has_object(r->root, "quantization_config")
+                          || has_object(r->model, "quantization_config");
+    read_class(r);
+}

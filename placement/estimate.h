@@ -16,7 +16,8 @@
  *                 head and norms stay in `dtype`. Exact.
  *   KV cache      a layer: tokens * (nkv * dk + nkv * dv) elements; latent (MLA):
  *                 tokens * (kv_lora_rank + qk_rope_head_dim), or, expanded as
- *                 transformers keeps it, tokens * nq * (dk + dv); tokens at most the
+ *                 transformers keeps it, tokens * nq * (dk + dv); and tokens *
+ *                 index_head_dim where heads choose tokens; tokens at most the
  *                 window where the layer has one. int8 and int4 have an f16 scale and
  *                 an f16 minimum for each 32 elements.
  *   states        of linear attention, in f32, and of convolutions: once a sequence.

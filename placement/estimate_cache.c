@@ -30,8 +30,9 @@ token_elements(const berthi_shape *shape, const berthi_layer *layer, bool is_exp
         return layer->shares_cache ? 0
                                    : layer->kv_heads * (layer->key_dim + layer->value_dim);
     case BERTHI_ATTENTION_LATENT:
-        return is_expanded ? layer->heads * (layer->key_dim + layer->value_dim)
-                           : shape->latent_rank + shape->rope_dim;
+        return shape->index_dim
+               + (is_expanded ? layer->heads * (layer->key_dim + layer->value_dim)
+                              : shape->latent_rank + shape->rope_dim);
     default: return 0;
     }
 }

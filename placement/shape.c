@@ -211,6 +211,27 @@ read_heads(berthi_shape_reading *r, const berthi_family *family)
                                                                : BERTHI_ATTENTION_HEADS;
 }
 
+/* Some heads choose the tokens for all others, in some models not in each layer. */
+static void
+read_index(berthi_shape_reading *r)
+{
+    const berthi_json_value *const modes = berthi_json_find(r->model, "indexer_types");
+    berthi_shape *const shape = r->shape;
+
+    shape->index_heads =
+        berthi_shape_member(r, "index_n_heads", 1, BERTHI_SHAPE_HEADS, 0);
+    if (shape->index_heads == 0)
+        return;
+    shape->index_dim = berthi_shape_member(r, "index_head_dim", 1, BERTHI_SHAPE_HEADS, 128);
+    for (const berthi_json_value *v = berthi_json_first(modes); v != NULL;
+         v = berthi_json_next(v)) {
+        const char *mode = "";
+
+        if (!berthi_json_can_read_string(v, &mode) || strcmp(mode, "full") != 0)
+            shape->has_unknown_layers = true;
+    }
+}
+
 /* DeepSeek's attention, where the file names the rank of its latents. */
 static void
 read_latent(berthi_shape_reading *r)
@@ -228,6 +249,7 @@ read_latent(berthi_shape_reading *r)
     layer->key_dim =
         berthi_shape_need(r, nope_keys, BERTHI_SHAPE_HEADS, 0) + shape->rope_dim;
     layer->value_dim = berthi_shape_need(r, value_dim_keys, BERTHI_SHAPE_HEADS, 0);
+    read_index(r);
 }
 
 /* LFM2 gives a width, by a name of its own, too, that its class shrinks by a third, and rounds. */

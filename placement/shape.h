@@ -132,6 +132,8 @@ typedef struct berthi_shape {
     uint64_t query_rank;       /* q_lora_rank; 0: queries have no latent            */
     uint64_t latent_rank;      /* kv_lora_rank                                      */
     uint64_t rope_dim;
+    uint64_t index_heads;      /* that choose the tokens to look at; 0: all are     */
+    uint64_t index_dim;        /* of their keys, one a token                        */
     berthi_state_layer state;  /* of the STATE layers                               */
     uint64_t expert_latent;    /* what experts see instead of h; 0: h               */
     uint64_t layer_norms;      /* on the hidden state, in a layer                   */

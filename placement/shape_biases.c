@@ -62,6 +62,8 @@ layer_norms(berthi_shape_reading *r, const berthi_family *family)
 
     if (!berthi_shape_flag(r, "parallel_attn", true))
         norms = 2;
+    if (berthi_shape_flag(r, "use_post_norm", false)) /* HyperCLOVA X */
+        norms += 2;
     if (family->flags & BERTHI_FAMILY_BESIDE_HALVES)
         norms -= berthi_shape_flag(r, "use_parallel_residual", false);
     return berthi_shape_flag(r, "layer_norm_elementwise_affine", true) ? norms : 0;

@@ -223,7 +223,7 @@ is_one_of(const char *word, const char *const *words)
     return false;
 }
 
-ALIASES(whole_words, "full_attention", "attention", "global_attention");
+ALIASES(whole_words, "full_attention", "attention", "global_attention", "indexed_attention");
 ALIASES(window_words, "sliding_attention", "chunked_attention", "local_attention");
 ALIASES(state_words, "linear_attention", "conv", "mamba", "mamba2", "recurrent");
 

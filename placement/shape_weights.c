@@ -125,6 +125,21 @@ add_heads(berthi_shape_making *m, const berthi_layer *layer)
         berthi_shape_add_vector(m, "sinks", layer->heads);
 }
 
+/* Those that choose tokens: their queries are of the latents, their one key has a norm. */
+static void
+add_index(berthi_shape_making *m)
+{
+    const berthi_shape *const shape = m->shape;
+    const uint64_t latents = shape->query_rank > 0 ? shape->query_rank : shape->hidden;
+
+    if (shape->index_heads == 0)
+        return;
+    berthi_shape_add_matrix(m, "wq_b", m->role, shape->index_heads * shape->index_dim, latents);
+    berthi_shape_add_matrix(m, "wk", m->role, shape->index_dim, shape->hidden);
+    add_norm(m, "k_norm", shape->index_dim, true);
+    berthi_shape_add_matrix(m, "weights_proj", m->role, shape->index_heads, shape->hidden);
+}
+
 static void
 add_latent(berthi_shape_making *m, const berthi_layer *layer)
 {
@@ -146,6 +161,7 @@ add_latent(berthi_shape_making *m, const berthi_layer *layer)
     berthi_shape_add_matrix(m, "kv_b_proj", m->role,
                             layer->heads * (nope + layer->value_dim), shape->latent_rank);
     berthi_shape_add_linear(m, "o_proj", shape->hidden, layer->heads * layer->value_dim);
+    add_index(m);
 }
 
 /* ------------------------------------------------------------------------ MLPs */

@@ -524,6 +524,29 @@ test_halves(void)
     check_kind(&s->kinds[0], 4, BERTHI_ATTENTION_HEADS, 0, 0);
 }
 
+/* Heads that choose tokens for the others, in each layer or not. */
+static void
+test_index(void)
+{
+    static const char latent[] =
+        TINY(", \"model_type\": \"deepseek_v32\", \"kv_lora_rank\": 32, \"q_lora_rank\": 48, "
+             "\"qk_rope_head_dim\": 8, \"qk_nope_head_dim\": 16, \"v_head_dim\": 16, "
+             "\"index_n_heads\": 4, \"index_head_dim\": 24, \"layer_types\": "
+             "[\"indexed_attention\", \"indexed_attention\", \"indexed_attention\", "
+             "\"indexed_attention\"], \"indexer_types\": [\"full\", \"%s\"]");
+    const estimated *e = estimated_text(fixture_format(latent, "full"));
+    berthi_estimate_options options;
+
+    T_REQUIRE(e != NULL);
+    CHECK(e->shape.is_known && !e->shape.has_unknown_layers);
+    berthi_estimate_options_init(&options, &e->shape);
+    CHECK_EQ(berthi_cache_sequence(&e->shape, &options, 1), 4 * (24 + 32 + 8) * 2);
+    options.expands_latents = true;
+    CHECK_EQ(berthi_cache_sequence(&e->shape, &options, 1), 4 * (24 + 4 * (24 + 16)) * 2);
+    e = estimated_text(fixture_format(latent, "shared"));
+    CHECK(e != NULL && e->shape.has_unknown_layers);
+}
+
 static void
 test_unknown(void)
 {
@@ -982,6 +1005,7 @@ main(int argc, char **argv)
     T_RUN(test_both_ways);
     T_RUN(test_sound);
     T_RUN(test_halves);
+    T_RUN(test_index);
     T_RUN(test_unknown);
     T_RUN(test_narrow_words);
     T_RUN(test_nested);

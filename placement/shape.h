@@ -192,8 +192,11 @@ typedef struct berthi_weight {
     bool is_derived;    /* OTHER of a class made from a linear layer: adapted like one  */
 } berthi_weight;
 
-/* A layer of a kind has at most 30 different weights, the model 20 more. */
-#define BERTHI_WEIGHT_KINDS (BERTHI_LAYER_KINDS * 30u + 20u)
+/*
+ * A layer of a kind has at most 40 different weights, whatever a file says that its class does not
+ * have; the model 20 more.
+ */
+#define BERTHI_WEIGHT_KINDS (BERTHI_LAYER_KINDS * 40u + 20u)
 
 typedef struct berthi_weight_list {
     uint32_t count;

@@ -409,6 +409,32 @@ test_many_kinds(void)
     }
 }
 
+/* Attention, a state, experts and tables in each of the most kinds of layers: there is room. */
+static void
+test_many_weights(void)
+{
+    char own[1024] = "";
+    size_t length = 0;
+    const estimated *e;
+
+    for (unsigned i = 1; i < BERTHI_LAYER_KINDS; i++)
+        length += (size_t)snprintf(own + length, sizeof own - length,
+                                   "%s\"%u\": {\"head_dim\": %u}", i > 1 ? ", " : "", i, 8 * i);
+    e = estimated_text(fixture_format(
+        "{\"model_type\": \"falcon_h1\", \"hidden_size\": 64, \"num_hidden_layers\": 24, "
+        "\"num_attention_heads\": 4, \"head_dim\": 1000, \"intermediate_size\": 128, "
+        "\"vocab_size\": 100, \"attention_bias\": true, \"mlp_bias\": true, "
+        "\"norm_bias\": true, \"projectors_bias\": true, \"mamba_proj_bias\": true, "
+        "\"mamba_rms_norm\": true, \"mamba_n_heads\": 4, \"num_experts\": 4, "
+        "\"moe_latent_size\": 8, \"n_shared_experts\": 1, "
+        "\"vocab_size_per_layer_input\": 9, \"hidden_size_per_layer_input\": 9, "
+        "\"per_layer_config\": {%s}}", own));
+    T_REQUIRE(e != NULL);
+    CHECK_EQ(e->shape.kind_count, BERTHI_LAYER_KINDS);
+    CHECK_GE(e->weights.count, BERTHI_LAYER_KINDS * 31);
+    CHECK(e->weights.count <= BERTHI_WEIGHT_KINDS);
+}
+
 /* An object for each layer of no model: it is not gone through layer by layer. */
 static void
 test_too_many_own(void)
@@ -1001,6 +1027,7 @@ main(int argc, char **argv)
     T_RUN(test_rules);
     T_RUN(test_families);
     T_RUN(test_many_kinds);
+    T_RUN(test_many_weights);
     T_RUN(test_too_many_own);
     T_RUN(test_both_ways);
     T_RUN(test_sound);

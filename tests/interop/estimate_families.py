@@ -29,8 +29,8 @@ CLASSES |= dict.fromkeys(
 CLASSES |= dict.fromkeys(
     ["albert", "bert", "camembert", "data2vec-text", "deberta", "deberta-v2",
      "distilbert", "electra", "ernie", "esm", "eurobert", "ibert", "jina_embeddings_v3",
-     "longformer", "megatron-bert", "modernbert", "mpnet", "nomic_bert", "roberta", "roberta-prelayernorm",
-     "xlm-roberta", "xlm-roberta-xl"], "AutoModelForMaskedLM")
+     "longformer", "megatron-bert", "modernbert", "mpnet", "nomic_bert", "roberta",
+     "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl"], "AutoModelForMaskedLM")
 # With a tower that needs headers, or of somebody else's code.
 OTHERS = {"gemma3", "qwen2_vl", "qwen2_5_vl", "kimi_k2"}
 # Whose configuration has no defaults that make a model.

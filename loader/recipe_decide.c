@@ -148,7 +148,7 @@ find_refusal(const berthi_recipe_weight *weight, const berthi_decision *decision
 {
     if (!berthi_stored_can_name(weight->name, weight->name_length,
                                 weight->storage.encoding))
-        return "its name does not end in \"weight\"";
+        return "the last part of its name is not \"weight\"";
     if (is_cut_by_experts(weight, decision))
         return "a block would hold values of two experts: choose a smaller block size";
     return berthi_stored_refusal(&weight->storage, weight->shape, weight->rank);

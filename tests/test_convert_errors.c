@@ -554,6 +554,21 @@ test_storage_that_does_not_fit(void)
                   "cannot be stored as nf4");
 }
 
+/* Row maxima have the name of the module, which only a "weight" tells. */
+static void
+test_name_without_weight(void)
+{
+    static const char name[] = "vision_model.transformer.resblocks.0.attn.in_proj_weight";
+    const char *const model = make(fixture_format("BF16 192x64 %s\n", name));
+    converted c;
+
+    fixture_text(fixture_format("%s/config.json", model),
+                 "{\"architectures\": [\"Step3p7ForConditionalGeneration\"]}");
+    converted_begin(&c, out(), BERTH_ENCODING_INT8);
+    check_failure(&c, model, BERTH_EUNSUPPORTED, BERTH_REASON_UNSUPPORTED, name,
+                  "the last part of its name is not \"weight\"");
+}
+
 int
 main(int argc, char **argv)
 {
@@ -576,5 +591,6 @@ main(int argc, char **argv)
     T_RUN(test_rules);
     T_RUN(test_pieces_that_are_too_large);
     T_RUN(test_storage_that_does_not_fit);
+    T_RUN(test_name_without_weight);
     T_MAIN_END;
 }

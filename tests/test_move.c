@@ -15,6 +15,20 @@
 #define KIB    UINT64_C(1024)
 #define MIB    (KIB * KIB)
 
+/* Where threads are watched, the second sleep of a model meets those of the first. */
+#define ROUNDS (T_HAS_THREADS_WATCHED ? 1u : 2u)
+
+/* Layers in two files, made once: no test changes them. */
+static const char *
+large(void)
+{
+    static const char *folder;
+
+    if (folder == NULL)
+        folder = loaded_large(LAYERS, 2);
+    return folder;
+}
+
 /* Slabs as planned, of tiers of one kind. */
 static uint64_t
 planned_bytes(const berth_plan *plan, int32_t kind)
@@ -132,7 +146,7 @@ static void
 sleep_and_wake(const machine *a, bool discards)
 {
     uint64_t total = 0;
-    const char *const folder = loaded_large(LAYERS, 2);
+    const char *const folder = large();
     berth_plan_options options = loaded_options(a->memory);
     berth_lease_summary before;
     berth_lease_summary after;
@@ -146,7 +160,7 @@ sleep_and_wake(const machine *a, bool discards)
     m.options.progress_user = &total;
     CHECK_EQ(moved_wake(&m), BERTH_EINVAL);
     CHECK(strstr(m.error.message, "is awake") != NULL);
-    for (uint32_t round = 0; round < 2; round++) {
+    for (uint32_t round = 0; round < ROUNDS; round++) {
         berth_model_leases(m.l.model, &before);
         if (!moved_is_ok(&m, moved_sleep(&m)))
             break;
@@ -262,7 +276,7 @@ test_promote_and_demote(void)
     berth_plan *same;
     moved m;
 
-    moved_begin(&m, loaded_large(LAYERS, 2), &options, "sim:256MiB");
+    moved_begin(&m, large(), &options, "sim:256MiB");
     options.finding = NULL;
     same = moved_plan(&m, &options);
     options.pins = pins;
@@ -297,7 +311,7 @@ test_move_where_there_is_no_room(void)
     berth_plan *smaller;
     moved m;
 
-    moved_begin(&m, loaded_large(LAYERS, 2), &options, "sim:32MiB,h2d=5GB/s");
+    moved_begin(&m, large(), &options, "sim:32MiB,h2d=5GB/s");
     options.max_memory = "0=30MiB,cpu=96MiB";
     options.finding = NULL;
     smaller = moved_plan(&m, &options);
@@ -322,7 +336,7 @@ test_move_to_the_disk_and_back(void)
     berth_plan *low;
     moved m;
 
-    moved_begin(&m, loaded_large(LAYERS, 2), &options, "sim:96MiB");
+    moved_begin(&m, large(), &options, "sim:96MiB");
     options.max_memory = "0=32MiB,cpu=2MiB,disk=inf";
     options.finding = NULL;
     low = moved_plan(&m, &options);
@@ -350,7 +364,7 @@ move_between(const char *words, double seconds)
     double begin;
     moved m;
 
-    moved_begin(&m, loaded_large(LAYERS, 2), &options, words);
+    moved_begin(&m, large(), &options, words);
     options.finding = NULL;
     options.max_memory = "0=64MiB,1=64MiB,cpu=64MiB";
     options.pins = pins;
@@ -397,7 +411,7 @@ test_move_from_a_device(void)
 
     options.pins = pins;
     options.pin_count = 2;
-    moved_begin(&m, loaded_large(LAYERS, 2), &options, "sim:128MiB*2");
+    moved_begin(&m, large(), &options, "sim:128MiB*2");
     before = moved_free(&m, 1);
     options.finding = NULL;
     options.pin_count = 0;
@@ -497,7 +511,7 @@ test_random(void)
     uint64_t state = 42;
     moved m;
 
-    moved_begin(&m, loaded_large(LAYERS, 2), &options, "sim:40MiB");
+    moved_begin(&m, large(), &options, "sim:40MiB");
     options.finding = NULL;
     for (uint32_t i = 0; i < 4; i++) {
         options.max_memory = memories[i];

@@ -192,12 +192,13 @@ test_other_dtypes(void)
         {"0=128MiB,cpu=128MiB,disk=inf", "sim:128MiB", in_memory},
         {"cpu=128MiB,disk=inf", NULL, in_memory},
     };
+    const char *const wide = loaded_wide(1);
 
     for (uint32_t p = 0; p < PLACES; p++) {
         berth_plan_options options = options_of(&large[p], BERTH_ENCODING_NATIVE, false);
 
         options.dtype = BERTH_F32;
-        there_and_back(loaded_wide(1), &options, large[p].words, on_disk);
+        there_and_back(wide, &options, large[p].words, on_disk);
     }
 }
 

@@ -111,12 +111,13 @@ test_stages(void)
 {
     static const uint32_t asked[] = { 0, 1, 5, 1000 };
     static const uint32_t used[] = { 8, 1, 5, 11 };
+    const char *const folder = loaded_large(10, 1);
     berth_plan_options options = loaded_options("0=64MiB,cpu=1GiB");
 
     for (uint32_t i = 0; i < 4; i++) {
         loaded l;
 
-        loaded_begin(&l, loaded_large(10, 1), &options, "sim:64MiB");
+        loaded_begin(&l, folder, &options, "sim:64MiB");
         l.options.stages = asked[i];
         l.options.ring_bytes = 44 * MIB;
         loaded_load(&l);
@@ -214,10 +215,13 @@ test_slabs_that_were_not_planned(void)
 static berth_load_report
 report_of(berth_plan_options *options, const char *words, uint64_t delay_ns)
 {
+    static const char *folder; /* of all loads */
     berth_load_report report;
     loaded l;
 
-    loaded_begin(&l, loaded_large(8, 1), options, words);
+    if (folder == NULL)
+        folder = loaded_large(8, 1);
+    loaded_begin(&l, folder, options, words);
     l.options.io = BERTH_IO_BUFFERED;
     l.options.ring_bytes = 16 * MIB;
     l.options.workers = words == NULL ? 1 : 0;

@@ -3637,7 +3637,8 @@ typedef struct berth_step_options {
                                 updated and no step counted                           */
     int32_t has_norm;        /* 1: report it, also without `max_norm`                 */
     void *const *streams;    /* one a device; NULL: each one's first. Updates follow
-                                what they were asked for before                       */
+                                what they were asked for before, and what the optimizer
+                                has asked other streams for                           */
     berth_step_report *report; /* NULL: none; with one the call waits for the devices */
     uint64_t reserved[4];
 } berth_step_options;
@@ -3678,7 +3679,7 @@ BERTH_API berth_status berth_optimizer_step(berth_optimizer *optimizer,
  * `streams` (NULL: each device's first). A gradient's memory stays until the stream is past
  * it; on the processor that is when the call returns. BERTH_EINVAL, also without `accumulates`,
  * leaves the sums as they are. After any other failure nothing is added up: begin again with the
- * first gradients, on the same streams or on such as follow them.
+ * first gradients.
  */
 BERTH_API berth_status berth_optimizer_accumulate(berth_optimizer *optimizer,
                                                   const berth_gradient *gradients,

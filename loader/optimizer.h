@@ -240,6 +240,8 @@ berth_status berthi_optimizer_copy_master(berth_optimizer *optimizer,
 /* What it has for a parameter; `values` NULL: nothing. */
 berth_gradient berthi_step_gradient(const berthi_step *step, uint64_t parameter);
 berthi_stream *berthi_step_stream(const berthi_step *step, uint32_t device);
+/* What each device's stream is asked for next follows what another one was asked for before. */
+berth_status berthi_step_follow(const berthi_step *step, berth_error *error);
 /* Gradients are what they can be; ARGUMENT. */
 berth_status berthi_step_check(const berthi_step *step, berth_error *error);
 /*

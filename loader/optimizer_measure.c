@@ -145,6 +145,10 @@ berthi_step_measure(berthi_step *step, berthi_gradient_sum *out, berth_error *er
     uint64_t blocks = 0;
     berth_status status = prepare(o, error);
 
+    if (status == BERTH_OK)
+        status = berthi_step_follow(step, error);
+    if (status != BERTH_OK)
+        return status;
     for (uint64_t i = 0; i < o->parameter_count && status == BERTH_OK; i++) {
         const berthi_trained_tensor *const p = &o->parameters[i];
         const berth_gradient gradient = berthi_step_gradient(step, i);
@@ -243,6 +247,17 @@ add(berthi_step *step, uint64_t parameter, berth_error *error)
     return status;
 }
 
+static berth_status
+add_all(berthi_step *step, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    for (uint64_t i = 0; i < step->optimizer->parameter_count && status == BERTH_OK; i++)
+        if (step->gradients[i].values != NULL)
+            status = add(step, i, error);
+    return berthi_step_end(step, status, error);
+}
+
 void
 berthi_optimizer_forget_sums(berth_optimizer *o)
 {
@@ -275,10 +290,9 @@ berth_optimizer_accumulate(berth_optimizer *optimizer, const berth_gradient *gra
     status = berthi_step_check(&step, error);
     if (status != BERTH_OK)
         return status;
-    for (uint64_t i = 0; i < optimizer->parameter_count && status == BERTH_OK; i++)
-        if (gradients[i].values != NULL)
-            status = add(&step, i, error);
-    status = berthi_step_end(&step, status, error);
+    status = berthi_step_follow(&step, error);
+    if (status == BERTH_OK)
+        status = add_all(&step, error);
     if (status != BERTH_OK) /* some may have been added: a second try would add them again */
         berthi_optimizer_forget_sums(optimizer);
     return status;

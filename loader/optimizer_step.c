@@ -31,6 +31,20 @@ berthi_step_stream(const berthi_step *step, uint32_t device)
     return step->streams != NULL ? step->streams[device] : NULL;
 }
 
+berth_status
+berthi_step_follow(const berthi_step *step, berth_error *error)
+{
+    const berth_optimizer *const o = step->optimizer;
+    berth_status status = BERTH_OK;
+
+    for (uint32_t i = 0; i < o->device_count && status == BERTH_OK; i++) {
+        berthi_device *const d = o->devices[i].device;
+
+        status = d->table->wait(d, berthi_step_stream(step, i), o->devices[i].done, error);
+    }
+    return status;
+}
+
 /* For the update of a page whose bytes lie at `bytes`, on the parameter's device. */
 static berthi_update_arguments
 arguments_of(const berthi_step *step, uint64_t parameter,
@@ -199,8 +213,10 @@ static berth_status
 update(berthi_step *step, berth_error *error)
 {
     berth_optimizer *const o = step->optimizer;
-    berth_status status = BERTH_OK;
+    berth_status status = berthi_step_follow(step, error);
 
+    if (status != BERTH_OK)
+        return status;
     for (uint32_t i = 0; i < o->device_count && status == BERTH_OK; i++)
         status = berthi_pager_begin(step, i, error);
     count_steps(step);

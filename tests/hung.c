@@ -35,12 +35,12 @@ hung_has(berth_devices *devices)
 }
 
 void
-hung_lose(berth_devices *devices, uint32_t device)
+hung_lose(berth_devices *devices, uint32_t device, uint64_t before)
 {
     berthi_sim_device *const d = simulated(devices, device);
 
     pthread_mutex_lock(&d->sim->lock);
-    d->words.lose = d->calls + 1;
+    d->words.lose = d->calls + before + 1;
     pthread_mutex_unlock(&d->sim->lock);
 }
 

@@ -21,8 +21,8 @@
 void hung_copy(berth_devices *devices, uint64_t before);
 /* True when it has been asked for. */
 bool hung_has(berth_devices *devices);
-/* A device is lost at its next call. */
-void hung_lose(berth_devices *devices, uint32_t device);
+/* A device is lost at its call after `before` others. */
+void hung_lose(berth_devices *devices, uint32_t device, uint64_t before);
 /* Copies of the first device, so far. */
 uint64_t hung_copies(berth_devices *devices);
 

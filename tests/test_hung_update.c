@@ -292,7 +292,7 @@ lose_while_measuring(uint64_t wait_ms)
     }
     if (status == BERTH_OK) {
         hung_copy(t.devices, 0);
-        hung_lose(t.devices, 1);
+        hung_lose(t.devices, 1, 1); /* which waits for its own work first */
         CHECK_EQ(berth_optimizer_step(t.optimizer, gradients, &clipped, &error), BERTH_ENODEV);
         CHECK_EQ(error.reason, BERTH_REASON_DEVICE_LOST);
         CHECK(hung_has(t.devices));

@@ -1215,6 +1215,77 @@ test_steps_follow_the_callers_stream(void)
     }
 }
 
+/* A stream with a slow copy, so that what it is asked for next comes late. */
+static void *
+busy_stream(const trained *t)
+{
+    berthi_device *const device = berthi_devices_at(t->devices, 0);
+    const berthi_copy copy = { .kind = BERTHI_COPY_TO_DEVICE,
+                               .to = t->twins[1].gradient,
+                               .from = t->twins[1].host_gradient,
+                               .bytes = 4 * two[1].count };
+    berthi_stream *stream = NULL;
+
+    CHECK_EQ(device->table->stream_create(device, &stream, NULL), BERTH_OK);
+    CHECK_EQ(device->table->copy(device, &copy, stream, NULL), BERTH_OK);
+    return stream;
+}
+
+/* Each on a stream of its own that nobody orders: sums, norms and updates all do. */
+static void
+check_other_streams(trained *t, float max_norm, bool is_sum)
+{
+    berth_gradient gradients[TRAINED_MAX];
+    berth_step_options step;
+    berth_step_report report;
+    void *streams[3] = { NULL };
+
+    berth_step_options_init(&step);
+    step.max_norm = max_norm;
+    trained_draw(t, ALL, false);
+    trained_gradients(t, 1, gradients);
+    for (uint32_t i = 0; i < 2; i++)
+        streams[i] = busy_stream(t);
+    for (uint32_t i = 0; i < 3; i++) {
+        step.streams = &streams[i];
+        step.scale = (float)(i + 1);
+        step.report = i == 2 ? &report : NULL;
+        if (is_sum)
+            CHECK_EQ(berth_optimizer_accumulate(t->optimizer, gradients, &streams[1 - i / 2],
+                                                NULL),
+                     BERTH_OK);
+        CHECK_EQ(berth_optimizer_step(t->optimizer, is_sum ? NULL : gradients, &step, NULL),
+                 BERTH_OK);
+        trained_expect(t, 1, step.scale);
+    }
+    trained_check(t);
+    for (uint32_t i = 0; i < 2; i++)
+        berth_stream_destroy(t->devices, 0, streams[i]);
+}
+
+static void
+test_steps_follow_each_other(void)
+{
+    berth_optimizer_options sums;
+    berth_optimizer_group g = adamw();
+
+    berth_optimizer_options_init(&sums);
+    sums.accumulates = 1;
+    for (uint32_t i = 0; i < 8; i++) {
+        trained t;
+
+        g.place = i & 1 ? BERTH_STATES_HOST : BERTH_STATES_DEVICE;
+        if (trained_open(&t, context, &(trained_options){ .devices = "sim:256MiB,h2d=1MB/s",
+                                                          .groups = &g,
+                                                          .group_count = 1,
+                                                          .parameters = two,
+                                                          .count = 2,
+                                                          .optimizer = &sums }))
+            check_other_streams(&t, i & 2 ? 1e30f : 0, (i & 4) != 0);
+        trained_close(&t);
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -1237,6 +1308,7 @@ main(int argc, char **argv)
     T_RUN(test_devices_count_together);
     T_RUN(test_steps_wait_for_states);
     T_RUN(test_steps_follow_the_callers_stream);
+    T_RUN(test_steps_follow_each_other);
     T_RUN(test_parameters_are_told);
     T_RUN(test_stretches_of_states_are_read);
     T_RUN(test_names_are_utf8);

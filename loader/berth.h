@@ -3746,7 +3746,8 @@ BERTH_API berth_status berth_optimizer_make_room(berth_optimizer *optimizer,
  *
  *   BERTH_OK
  *   BERTH_EINVAL        something has the name, and `overwrite` is 0; it is no name of a
- *                       file, or lies in the hub's cache; a step has failed half way
+ *                       file, or lies in the hub's cache; a step or load has failed half
+ *                       way
  *   BERTH_ENOENT        there is no such folder, or this process may not write to it; what
  *                       has the name is no file
  *   BERTH_EIO           among others no room, and how much is missing

@@ -128,7 +128,7 @@ struct berth_optimizer {
     uint32_t slots;
     uint64_t wait_ns;
     bool accumulates;
-    bool is_torn;         /* a step failed half way */
+    bool is_torn;         /* a step or load failed half way */
     uint64_t step;
     uint64_t not_finite;  /* elements that the host met, that kept a step from being made, or
                              that a report which failed had read, since the last report */

@@ -427,7 +427,7 @@ berth_optimizer_save(berth_optimizer *optimizer, const char *path, int32_t overw
     if (optimizer->is_torn)
         return berthi_fail(
             error, BERTH_REASON_ARGUMENT, NULL,
-            "an earlier step failed half way: its states belong to no step");
+            "an earlier step or load failed half way: its states belong to no step");
     berthi_arena_init(&s.arena, optimizer->context, BERTHI_PURPOSE_OBJECT, ARENA_BYTES);
     status = save_to(&s, path, overwrite != 0, error);
     berthi_memory_free(optimizer->context, BERTHI_PURPOSE_SCRATCH, s.bytes, s.page_bytes);

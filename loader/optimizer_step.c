@@ -405,8 +405,8 @@ berth_optimizer_step(berth_optimizer *optimizer, const berth_gradient *gradients
         return status;
     if (optimizer->is_torn)
         return berthi_fail(error, BERTH_REASON_ARGUMENT, NULL,
-                           "an earlier step failed half way: load values and states that "
-                           "belong together first");
+                           "an earlier step or load failed half way: load values and states "
+                           "that belong together first");
     step.streams = mine.streams;
     step.scale = mine.scale;
     status = make(&step, &mine, &report, error);

@@ -830,6 +830,22 @@ test_faults(void)
 
 /* ---------------------------------------------------------------- devices that fail */
 
+/* After a load that has failed, which is what is said where it had begun to change states. */
+static void
+check_torn(berth_optimizer *optimizer)
+{
+    berth_gradient gradients[1] = { { .values = NULL } };
+    berth_error error;
+
+    if (!optimizer->is_torn)
+        return;
+    CHECK_EQ(berth_optimizer_save(optimizer, fixture_format("%s/torn", folder), 1, &error),
+             BERTH_EINVAL);
+    CHECK_CONTAINS(error.message, "an earlier step or load failed half way");
+    CHECK_EQ(berth_optimizer_step(optimizer, gradients, NULL, &error), BERTH_EINVAL);
+    CHECK_CONTAINS(error.message, "an earlier step or load failed half way");
+}
+
 static berth_status
 use_device(void *user, berth_context *with, berth_error *error)
 {
@@ -858,6 +874,8 @@ use_device(void *user, berth_context *with, berth_error *error)
         status = berth_optimizer_create(with, &group, 1, &p, 1, &options, &o, error);
         if (status == BERTH_OK)
             status = berth_optimizer_load(o, path, error);
+        if (o != NULL)
+            check_torn(o);
         if (status == BERTH_OK)
             status =
                 berth_optimizer_save(o, fixture_format("%s/again", folder), 1, error);

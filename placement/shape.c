@@ -262,7 +262,7 @@ adjusted_width(berthi_shape_reading *r, uint64_t width)
         berthi_json_find(r->model, "block_ffn_dim_multiplier");
     double times = 1.0;
 
-    if (!berthi_shape_flag(r, "block_auto_adjust_ff_dim", false))
+    if (unit == 0 || !berthi_shape_flag(r, "block_auto_adjust_ff_dim", false))
         return width;
     width = 2 * width / 3;
     if (factor == NULL)

@@ -261,7 +261,8 @@ add_layers(berthi_shape_making *m, uint32_t kind)
         add_latent(m, layer);
     else if (layer->heads > 0)
         add_heads(m, layer);
-    if (berthi_shape_has(m, BERTHI_FAMILY_BESIDE_STATE))
+    if (berthi_shape_has(m, BERTHI_FAMILY_BESIDE_STATE)
+        && layer->attention != BERTHI_ATTENTION_STATE)
         berthi_shape_add_state(m);
     if (layer->has_cross)
         add_heads(m, layer);
@@ -272,9 +273,10 @@ add_layers(berthi_shape_making *m, uint32_t kind)
         add_mlp(m, layer->intermediate, m->shape->hidden);
     add_layer_words(m);
     add_side_states(m);
-    if (berthi_shape_has(m, BERTHI_FAMILY_SUB_NORMS)) {
+    if (berthi_shape_has(m, BERTHI_FAMILY_SUB_NORMS) && layer->heads > 0) {
         berthi_shape_add_vector(m, "attn_sub_norm", layer->heads * layer->value_dim);
-        berthi_shape_add_vector(m, "ffn_sub_norm", layer->intermediate);
+        if (layer->intermediate > 0)
+            berthi_shape_add_vector(m, "ffn_sub_norm", layer->intermediate);
     }
     if (m->shape->family->numbers > 0)
         berthi_shape_add_vector(m, "act_fn", m->shape->family->numbers);

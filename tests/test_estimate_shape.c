@@ -545,6 +545,11 @@ test_halves(void)
     CHECK_EQ(s->kind_count, 2);
     check_kind(&s->kinds[0], 2, BERTHI_ATTENTION_STATE, 0, 0);
     check_kind(&s->kinds[1], 2, BERTHI_ATTENTION_HEADS, 8, 0);
+    /* No norm of an MLP that is not there. */
+    e = estimated_text(TINY(", \"model_type\": \"bitnet\", \"num_experts\": 4"));
+    T_REQUIRE(e != NULL);
+    for (uint32_t i = 0; i < e->weights.count; i++)
+        CHECK_GE(e->weights.items[i].shape[0], 1);
     /* Numbers of experts in a model that has none. */
     s = &estimated_text(TINY(", \"num_experts\": 16384, \"is_moe\": false"))->shape;
     check_kind(&s->kinds[0], 4, BERTHI_ATTENTION_HEADS, 0, 0);
@@ -769,6 +774,9 @@ test_refusals(void)
         { TINY(", \"model_type\": \"qwen3_next\", \"layer_types\": [\"mamba\", \"a\", \"b\", "
                "\"c\"]"),
           "\"linear_num_value_heads\" is missing" },
+        { TINY(", \"block_auto_adjust_ff_dim\": true, \"block_multiple_of\": 0, "
+               "\"block_ffn_dim_multiplier\": 1.5"),
+          "\"block_multiple_of\" is 0, not a whole number" },
         { TINY(", \"block_auto_adjust_ff_dim\": true, \"block_ffn_dim_multiplier\": 17"),
           "\"block_ffn_dim_multiplier\" is 17, not a number up to 16" },
         { "{\"hidden_size\": 64, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "

@@ -301,6 +301,12 @@ programs = $(addprefix $(B)/tests/test_,$(shell tests/programs.sh $(1)))
 # What fuzz targets have in common with tests; nothing of the tool, which takes long with libFuzzer.
 FUZZ_HELPERS := $(call objects,testing,$(addprefix tests/,$(addsuffix .c,fixture header_case laid \
     mapped opened sim_printed t tensors)))
+# And of the library, without what only begins when something has been read: a quarter. A target
+# that comes to need some of that does not link.
+UNFUZZED := $(addprefix loader/,bench% compute% convert% conveyor% diff% estimate_api% lease% \
+    load.c load_% move% part% recipe% verify% writer%)
+FUZZED := $(call objects,testing,$(filter-out $(UNFUZZED),$(LIB_SOURCES))) \
+    $(B)/testing/generated/architectures.o
 # What a test may call, in the order a linker wants it.
 TEST_ARCHIVES := $(B)/libtest.a $(B)/libtools.a $(B)/libberth-testing.a
 
@@ -362,6 +368,8 @@ $(B)/libtools.a: $(filter-out %/main.o %/llama.o,$(sort $(TOOL) $(LLAMA))) $(B)/
 	$(archive)
 $(B)/libtest.a: $(TEST_HELPERS) $(B)/sources
 	$(archive)
+$(B)/libfuzzed.a: $(FUZZED) $(B)/sources
+	$(archive)
 
 SONAME := libberth.so.$(firstword $(subst ., ,$(VERSION)))
 # A sanitizer's runtime is undefined in a shared library until a program brings it.
@@ -379,7 +387,7 @@ $(B)/tests/%: $(B)/testing/tests/%.o $(TEST_ARCHIVES)
 	$(call program)
 $(B)/replay/%: $(B)/testing/tests/fuzz/%.o $(B)/testing/tests/fuzz/replay.o $(TEST_ARCHIVES)
 	$(call program)
-$(B)/fuzz/%: $(B)/testing/tests/fuzz/%.o $(FUZZ_HELPERS) $(B)/libberth-testing.a
+$(B)/fuzz/%: $(B)/testing/tests/fuzz/%.o $(FUZZ_HELPERS) $(B)/libfuzzed.a
 	$(call program,-fsanitize=fuzzer)
 $(B)/gpu/gpu_check: $(GPU_OBJECTS) $(B)/libberth.a
 	$(call program)

@@ -222,7 +222,8 @@ test_what_a_ring_begins_with(void)
         const wish asked = { 0, true, workers[i], 64, { 0 } };
         uint32_t first = stages_of(asked, 100, &most);
 
-        for (int tries = 1; tries < T_CANCEL_TRIES && first != stages[i]; tries++)
+        for (int tries = 1; tries < T_CANCEL_TRIES && (first != stages[i] || most > first);
+             tries++)
             first = stages_of(asked, 100, &most);
         CHECK_EQ(first, stages[i]);
         CHECK_LE(most, stages[i]);

@@ -7,22 +7,11 @@
 
 #include "placement/shape_read.h"
 
-static uint64_t
-count_of(const berthi_json_value *list)
-{
-    uint64_t count = 0;
-
-    for (const berthi_json_value *v = berthi_json_first(list); v != NULL;
-         v = berthi_json_next(v))
-        count++;
-    return count;
-}
-
 berthi_layer_words
 berthi_shape_open_list(berthi_shape_reading *r, const char *key)
 {
     const berthi_json_value *const value = berthi_json_find(r->model, key);
-    const uint64_t count = count_of(value);
+    const uint64_t count = berthi_json_count(value);
     const berthi_layer_words words = { .key = key,
                                        .first = berthi_json_first(value),
                                        .next = berthi_json_first(value) };
@@ -58,7 +47,7 @@ berthi_shape_count_halves(berthi_shape_reading *r)
 
     (void)berthi_json_can_read_string(berthi_json_find(r->model, letters_key), &letters);
     return letters[0] != '\0' ? strlen(letters)
-                              : count_of(berthi_json_find(r->model, halves_key));
+                              : berthi_json_count(berthi_json_find(r->model, halves_key));
 }
 
 static berthi_layer_words

@@ -116,16 +116,12 @@ static berthi_words
 copy_words(berthi_build *build, const char *member)
 {
     const berthi_json_value *const list = berthi_build_member(build, member);
-    const char **words;
+    const char **const words =
+        berthi_build_alloc(build, (uint64_t)berthi_json_count(list) + 1, sizeof *words);
     uint32_t count = 0;
 
-    for (const berthi_json_value *at = berthi_json_first(list); at != NULL;
-         at = berthi_json_next(at))
-        count++;
-    words = berthi_build_alloc(build, (uint64_t)count + 1, sizeof *words);
     if (words == NULL)
         return NULL;
-    count = 0;
     for (const berthi_json_value *at = berthi_json_first(list); at != NULL;
          at = berthi_json_next(at)) {
         const char *word;

@@ -28,17 +28,6 @@ count_dots(const char *text)
     return dots;
 }
 
-static uint32_t
-count_elements(const berthi_json_value *list)
-{
-    uint32_t count = 0;
-
-    for (const berthi_json_value *at = berthi_json_first(list); at != NULL;
-         at = berthi_json_next(at))
-        count++;
-    return count;
-}
-
 /* True for a component "*". */
 static bool
 is_star(const char *pattern, size_t at)
@@ -139,7 +128,7 @@ read_lines(berthi_build *build)
 {
     const berthi_json_value *const list = berthi_build_member(build, "names");
     build_renamings table = { 0 };
-    const uint32_t count = count_elements(list) + count_corrections(build);
+    const uint32_t count = berthi_json_count(list) + count_corrections(build);
 
     if (count == 0)
         return table;

@@ -442,6 +442,17 @@ berthi_json_next(const berthi_json_value *value)
     return value == NULL ? NULL : value_of(item_of(value)->next);
 }
 
+uint32_t
+berthi_json_count(const berthi_json_value *value)
+{
+    uint32_t count = 0;
+
+    for (const berthi_json_value *at = berthi_json_first(value); at != NULL;
+         at = berthi_json_next(at))
+        count++;
+    return count;
+}
+
 const char *
 berthi_json_key(const berthi_json_value *value)
 {

@@ -72,6 +72,8 @@ const berthi_json_value *berthi_json_find(const berthi_json_value *value, const 
 /* Members or elements in the order of the text: for (v = first; v; v = next(v)). */
 const berthi_json_value *berthi_json_first(const berthi_json_value *value);
 const berthi_json_value *berthi_json_next(const berthi_json_value *value);
+/* How many of them. */
+uint32_t berthi_json_count(const berthi_json_value *value);
 /* The name of a member; NULL for an element or the root. */
 const char *berthi_json_key(const berthi_json_value *value);
 

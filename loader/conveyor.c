@@ -29,7 +29,6 @@
 #define FIRST_STAGES_MIN 4u /* of a ring that is tuned: two for each worker, up to more */
 #define FIRST_CHUNKS 2u /* until one has arrived: so many share the disk */
 #define DEVICE_WORKERS 4u /* two of them keep the stream of a device busy */
-#define CANCEL_NS UINT64_C(50000000) /* at most so late is a cancel seen */
 
 /* Chunks of one file, or of all files when order does not matter. */
 typedef struct lane {
@@ -341,8 +340,8 @@ read_all(conveyor *c)
         tune(c);
         begin_ns = berthi_sys_now_ns();
         if (status == BERTH_OK)
-            status = berthi_intake_wait(&c->intake, has_grown ? 0 : begin_ns + CANCEL_NS,
-                                        &error);
+            status = berthi_intake_wait(
+                &c->intake, has_grown ? 0 : begin_ns + BERTHI_CANCEL_NS, &error);
         if (has_more && !has_grown)
             end_wait(c, begin_ns);
         if (status != BERTH_OK)

@@ -46,6 +46,8 @@ void berthi_job_set_phase(berth_job *job, const char *phase);
 void berthi_job_set_total(berth_job *job, uint64_t total);
 /* `file` must outlive the job. */
 void berthi_job_set_file(berth_job *job, const char *file);
+/* Whoever waits looks so often, at least, whether he is cancelled. */
+#define BERTHI_CANCEL_NS UINT64_C(50000000)
 /* True after a cancel from outside: stop soon, return CANCELLED. */
 bool berthi_job_is_cancelled(const berth_job *job);
 /*

@@ -142,10 +142,19 @@ berthi_carrier_fini(berthi_carrier *carrier)
     memset(carrier, 0, sizeof *carrier);
 }
 
+/* Whose cancel ends what is under way: nobody's while things are brought back. */
+static const berth_job *
+canceller_of(const berthi_carrier *carrier)
+{
+    return carrier->is_undoing ? NULL : carrier->job;
+}
+
 bool
 berthi_carrier_is_cancelled(const berthi_carrier *carrier)
 {
-    return !carrier->is_undoing && berthi_job_is_cancelled(carrier->job);
+    const berth_job *const job = canceller_of(carrier);
+
+    return job != NULL && berthi_job_is_cancelled(job);
 }
 
 /* ------------------------------------------------------------------------- slabs */
@@ -191,13 +200,6 @@ deadline_of(const berth_model *model, berth_status status)
                                  : berthi_min_u64(model->wait_ns, BERTHI_HUNG_NS);
 
     return berthi_add_capped(berthi_sys_now_ns(), wait_ns);
-}
-
-/* Whose cancel ends a wait: nobody's while things are brought back. */
-static const berth_job *
-canceller_of(const berthi_carrier *carrier)
-{
-    return carrier->is_undoing ? NULL : carrier->job;
 }
 
 /* Until `done` pieces of the lane are done. `job`: as berthi_await_event(). */

@@ -21,7 +21,6 @@ struct berthi_stranded {
 
 #define DEFAULT_WAIT_MS UINT64_C(60000)
 #define MS_NS           UINT64_C(1000000)
-#define CANCEL_NS       UINT64_C(50000000) /* at most so late is a cancel seen */
 
 uint64_t
 berthi_wait_ns(uint64_t wait_ms)
@@ -108,7 +107,7 @@ berthi_await_event(const berth_job *job, berthi_device *device, berthi_event *ev
     if (job == NULL)
         return device->table->await(device, event, deadline_ns, error);
     while (status == BERTH_PENDING) {
-        const uint64_t look_ns = berthi_sys_now_ns() + CANCEL_NS;
+        const uint64_t look_ns = berthi_sys_now_ns() + BERTHI_CANCEL_NS;
 
         status = device->table->await(device, event, berthi_min_u64(deadline_ns, look_ns),
                                       error);

@@ -71,9 +71,10 @@ encode_plainly(const berthi_encode_arguments *a, encode_function *reference,
 
 /*
  * Asks for so many bytes some way behind those at `first`: processors that read ahead by
- * themselves stop at the end of a page. What lies behind the last is never touched.
+ * themselves stop at the end of a page. What lies behind the last is never touched. Half
+ * a page: with a whole one each line is of a page that nothing has been read of yet.
  */
-#define FETCHED_AHEAD 4096u
+#define FETCHED_AHEAD 2048u
 
 ALWAYS_INLINE void
 fetch_bytes_ahead(const void *bytes, uint64_t first, uint64_t count)

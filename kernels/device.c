@@ -8,6 +8,7 @@
 
 #include "kernels/cuda_calls.h"
 #include "kernels/device_words.h"
+#include "kernels/visits.h"
 
 /* -------------------------------------------------------------------- operations */
 
@@ -246,6 +247,7 @@ berthi_device_note_unpinned(berth_context *context, const berth_error *error)
 
 struct berth_devices {
     berth_context *context;
+    berthi_visits visits; /* of other contexts, which have things on them */
     uint64_t opened_ns; /* by the devices' clock */
     berthi_sim *sim;    /* NULL, and `cuda`, too: processors */
     berthi_cuda *cuda;
@@ -380,6 +382,7 @@ berthi_devices_open_cuda(berth_context *context, const berthi_cuda_calls *calls,
     if (devices == NULL)
         return berthi_fail_memory(error, "opening devices");
     devices->context = context;
+    berthi_visits_init(&devices->visits, context);
     status = open_words(devices, calls, words, error);
     if (status != BERTH_OK) {
         berthi_devices_close(devices);
@@ -395,6 +398,12 @@ berthi_devices_open(berth_context *context, const char *words, berthi_devices **
                     berth_error *error)
 {
     return berthi_devices_open_cuda(context, berthi_devices_cuda(), words, out, error);
+}
+
+berth_status
+berthi_devices_visit(berthi_devices *devices, berth_context *context, berth_error *error)
+{
+    return devices != NULL ? berthi_visits_add(&devices->visits, context, error) : BERTH_OK;
 }
 
 void
@@ -414,7 +423,8 @@ berthi_devices_close(berthi_devices *devices)
     if (devices == NULL)
         return;
     berthi_devices_stop(devices);
-    berthi_context_sweep(devices->context);
+    berthi_context_sweep_all(devices->context);
+    berthi_visits_fini(&devices->visits);
     for (uint32_t i = 0; i < BERTHI_DEVICES_LIMIT; i++)
         berthi_device_cpu_close(devices->processors[i]);
     berthi_sim_close(devices->sim);

@@ -359,11 +359,17 @@ berth_status berthi_devices_open(berth_context *context, const char *words,
 berth_status berthi_devices_open_cuda(berth_context *context,
                                       const berthi_cuda_calls *calls, const char *words,
                                       berthi_devices **out, berth_error *error);
+/*
+ * Things of `context`, theirs or another one, are about to be on them: it is asked for what it
+ * keeps when they are closed. NULL is allowed.
+ */
+berth_status berthi_devices_visit(berthi_devices *devices, berth_context *context,
+                                  berth_error *error);
 /* They are given up; what waited for what hung on them can be given back. NULL is allowed. */
 void berthi_devices_stop(berthi_devices *devices);
 /*
- * Everything made on them has been given back, or is kept by their context for what hangs
- * (berthi_context_keep()), and is given back now. NULL is allowed.
+ * Everything made on them has been given back, or is kept for what hangs (berthi_context_keep())
+ * by their context, or by one that has visited them, and is given back now. NULL is allowed.
  */
 void berthi_devices_close(berthi_devices *devices);
 /*

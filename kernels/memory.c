@@ -12,6 +12,7 @@
 #include "kernels/fault.h"
 #include "kernels/spare.h"
 #include "kernels/sys.h"
+#include "kernels/visits.h"
 
 #define ORDINARY_ALIGNMENT 16u
 
@@ -124,6 +125,7 @@ berth_context_create(const berth_context_options *options, berth_context **out_c
         (void)berthi_sys_allow_tiles(); /* refused: as on a processor that has none */
     context->level = berthi_cpu_best_level();
     context->kept_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    context->has_swept = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
     berthi_ledger_init(&context->ledger, mine.memory_limit);
     if (pthread_mutex_init(&context->log_lock, NULL) != 0) {
         allocator.free(allocator.user, context, sizeof *context, ORDINARY_ALIGNMENT,
@@ -148,13 +150,15 @@ berthi_context_keep(berth_context *context, berthi_kept *kept)
     pthread_mutex_unlock(&context->kept_lock);
 }
 
-/* All that is kept, taken out; NULL where somebody is at it. */
+/* All that is kept, taken out; NULL where somebody is at it, who is waited for or not. */
 static berthi_kept *
-begin_sweep(berth_context *context)
+begin_sweep(berth_context *context, bool waits)
 {
     berthi_kept *kept = NULL;
 
     pthread_mutex_lock(&context->kept_lock);
+    while (waits && context->is_swept)
+        pthread_cond_wait(&context->has_swept, &context->kept_lock);
     if (!context->is_swept) {
         kept = context->kept;
         context->kept = NULL;
@@ -165,10 +169,10 @@ begin_sweep(berth_context *context)
 }
 
 /* What is given back calls the caller's functions, and the driver's: no lock is held. */
-void
-berthi_context_sweep(berth_context *context)
+static void
+sweep(berth_context *context, bool waits)
 {
-    berthi_kept *kept = begin_sweep(context);
+    berthi_kept *kept = begin_sweep(context, waits);
     berthi_kept *left = NULL;
     berthi_kept **end = &left;
 
@@ -187,7 +191,20 @@ berthi_context_sweep(berth_context *context)
     *end = context->kept; /* what was left meanwhile */
     context->kept = left;
     context->is_swept = false;
+    pthread_cond_broadcast(&context->has_swept);
     pthread_mutex_unlock(&context->kept_lock);
+}
+
+void
+berthi_context_sweep(berth_context *context)
+{
+    sweep(context, false);
+}
+
+void
+berthi_context_sweep_all(berth_context *context)
+{
+    sweep(context, true);
 }
 
 void
@@ -197,8 +214,11 @@ berth_context_destroy(berth_context *context)
         return;
     const berth_allocator allocator = context->allocator;
 
-    (void)berth_context_trim(context);
+    berthi_context_sweep_all(context);
+    berthi_visits_leave(context);
+    (void)berthi_spare_trim(context); /* what others gave back until then, too */
     pthread_mutex_destroy(&context->spare_lock);
+    pthread_cond_destroy(&context->has_swept);
     pthread_mutex_destroy(&context->kept_lock);
     pthread_mutex_destroy(&context->log_lock);
     allocator.free(allocator.user, context, sizeof *context, ORDINARY_ALIGNMENT,

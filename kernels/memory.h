@@ -28,6 +28,7 @@ struct berthi_kept {
 };
 
 typedef struct berthi_spare berthi_spare; /* spare.h */
+typedef struct berthi_visit berthi_visit; /* visits.h */
 
 struct berth_context {
     berth_allocator allocator;
@@ -41,6 +42,8 @@ struct berth_context {
     pthread_mutex_t kept_lock;
     berthi_kept *kept; /* under that lock */
     bool is_swept;     /* the same: somebody has taken them out, and puts back what stays */
+    pthread_cond_t has_swept; /* nobody has any more */
+    berthi_visit *visits; /* of others' devices, under that lock, too */
     uint64_t spare_limit; /* bytes of staging that are kept between jobs */
     pthread_mutex_t spare_lock;
     berthi_spare *spares; /* under that lock */
@@ -61,6 +64,8 @@ struct berth_context {
 void berthi_context_keep(berth_context *context, berthi_kept *kept);
 /* Any thread, `try_end` included; where one is at it, others go on without. */
 void berthi_context_sweep(berth_context *context);
+/* The same, but not from `try_end`: whoever is at it is waited for, and then all are asked. */
+void berthi_context_sweep_all(berth_context *context);
 
 /*
  * `bytes` of memory, 16-byte aligned, uninitialised; NULL when out of memory.

@@ -389,6 +389,8 @@ create_bench(berth_context *context, const berth_bench_options *options,
     fill_defaults(&b->options);
     b->result = berthi_memory_zalloc(context, BERTHI_PURPOSE_OBJECT, sizeof *b->result);
     status = b->result != NULL ? BERTH_OK : berthi_fail_memory(error, "starting a bench");
+    if (status == BERTH_OK)
+        status = berthi_devices_visit(b->options.devices, context, error);
     if (status == BERTH_OK) {
         b->result->context = context;
         status = make_lines(b, error);

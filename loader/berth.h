@@ -1834,9 +1834,8 @@ typedef struct berth_devices berth_devices;
 
 /*
  * Free it with berth_devices_close(), after everything that was loaded on it. What
- * hung on it ("timeout") is given back then. Of another context than its own that is
- * not so: where something of that one hung, it is destroyed before, and leaves what
- * hung where it is.
+ * hung on it ("timeout") is given back then, of whichever context: one that is destroyed
+ * before leaves it where it is.
  * Returns BERTH_OK, BERTH_EINVAL (words), BERTH_ENODEV (no such device here),
  * BERTH_ENOMEM.
  */

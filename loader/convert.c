@@ -192,8 +192,8 @@ check_model(const berthi_convert *convert, berth_error *error)
 }
 
 /* Host memory is the processor's: nothing has to be copied there. */
-static void
-find_device(berthi_convert *convert)
+static berth_status
+find_device(berthi_convert *convert, berth_error *error)
 {
     const berth_convert_options *const options = &convert->options;
     berthi_device_properties properties;
@@ -201,10 +201,11 @@ find_device(berthi_convert *convert)
 
     convert->device_wait_ns = berthi_wait_ns(options->wait_ms);
     if (options->devices == NULL)
-        return;
+        return BERTH_OK;
     device = berthi_devices_at(options->devices, options->device);
     device->table->describe(device, &properties);
     convert->device = properties.is_host ? NULL : device;
+    return berthi_devices_visit(options->devices, convert->context, error);
 }
 
 /* What lies beside a shard of a model that was opened as a whole is the model's. */
@@ -223,9 +224,10 @@ prepare(berthi_convert *convert, berth_error *error)
 {
     berth_status status = check_model(convert, error);
 
+    if (status == BERTH_OK)
+        status = find_device(convert, error);
     if (status != BERTH_OK)
         return status;
-    find_device(convert);
     if (!copy_texts(convert))
         return berthi_fail_memory(error, "starting a conversion");
     status = open_source(convert, error);

@@ -100,6 +100,8 @@ find_devices(berth_model *model, const berth_load_options *options, berth_error 
     else if (model->devices != NULL && berthi_devices_count(model->devices) != model->gpu_count)
         status = fail_count(berthi_devices_count(model->devices), model->gpu_count, error);
     if (status == BERTH_OK)
+        status = berthi_devices_visit(model->devices, model->context, error);
+    if (status == BERTH_OK)
         status = berthi_device_cpu_open(model->context, &model->host, error);
     return status;
 }
@@ -469,7 +471,7 @@ berthi_model_free(berth_model *model)
             return;
         }
         berthi_devices_stop(model->devices);
-        (void)berthi_model_is_stranded(model); /* it is over */
+        berthi_context_sweep_all(model->context); /* it is over */
     }
     give_back(model);
 }

@@ -88,7 +88,10 @@ static berth_status
 list_devices(berth_optimizer *o, berth_devices *devices, berth_error *error)
 {
     const uint32_t count = devices != NULL ? berthi_devices_count(devices) : 1;
+    const berth_status status = berthi_devices_visit(devices, o->context, error);
 
+    if (status != BERTH_OK)
+        return status;
     o->devices = berthi_memory_zalloc(o->context, BERTHI_PURPOSE_OBJECT,
                                       count * sizeof *o->devices);
     if (o->devices == NULL)

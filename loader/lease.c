@@ -52,6 +52,22 @@ begin_lines(berthi_leases *leases, berth_error *error)
     return status;
 }
 
+/* As berthi_leases_hang(); so long is waited, for all lines together. */
+static bool
+hang(berthi_leases *leases, uint64_t patience_ns)
+{
+    uint64_t deadline_ns;
+    bool hang = false;
+
+    berthi_feeder_stop(leases->feeder);
+    deadline_ns =
+        leases->is_late ? 0 : berthi_add_capped(berthi_sys_now_ns(), patience_ns);
+    for (uint32_t i = 0; i < leases->line_count; i++)
+        hang |= berthi_lease_line_hangs(&leases->lines[i], deadline_ns);
+    leases->is_late = hang;
+    return hang;
+}
+
 berth_status
 berthi_leases_create(berth_model *model, const berthi_lease_options *options,
                      berthi_leases **out, berth_error *error)
@@ -79,7 +95,8 @@ berthi_leases_create(berth_model *model, const berthi_lease_options *options,
         status = berthi_feeder_create(leases, &chosen, &leases->feeder, error);
     if (status == BERTH_OK)
         status = begin_lines(leases, error);
-    if (status != BERTH_OK && berthi_leases_hang(leases)) {
+    if (status != BERTH_OK
+        && hang(leases, berthi_min_u64(model->wait_ns, BERTHI_HUNG_NS))) {
         *out = leases;
         return status;
     }
@@ -94,17 +111,7 @@ berthi_leases_create(berth_model *model, const berthi_lease_options *options,
 bool
 berthi_leases_hang(berthi_leases *leases)
 {
-    uint64_t deadline_ns;
-    bool hang = false;
-
-    if (leases == NULL)
-        return false;
-    berthi_feeder_stop(leases->feeder);
-    deadline_ns = leases->is_late ? 0 : berthi_lease_deadline(leases); /* of all lines */
-    for (uint32_t i = 0; i < leases->line_count; i++)
-        hang |= berthi_lease_line_hangs(&leases->lines[i], deadline_ns);
-    leases->is_late = hang;
-    return hang;
+    return leases != NULL && hang(leases, leases->model->wait_ns);
 }
 
 bool

@@ -115,7 +115,10 @@ convey(berthi_load *load, berth_error *error)
                            .chunks = &chunks },
         &options, &consumer, &load->stats, error);
     berthi_chunks_fini(&chunks);
-    return status;
+    if (status == BERTH_OK || load->failure == BERTH_OK)
+        return status;
+    *error = load->error; /* others may have waited for less */
+    return load->failure;
 }
 
 /* What took the workers longest, where it was they who were waited for. */
@@ -318,8 +321,10 @@ run_load(berth_job *job, void *user, berth_error *error)
         status = begin_leases(load, error);
     if (status == BERTH_OK && !berthi_job_commit(job))
         status = berthi_job_fail_cancelled(error);
-    /* Here: giving back can take long, and finish must not. */
+    /* Here: giving back can take long, and finish must not. Whoever gives up is less patient. */
     if (status != BERTH_OK && !load->is_hung) {
+        if (load->model != NULL)
+            load->model->wait_ns = berthi_min_u64(load->model->wait_ns, BERTHI_HUNG_NS);
         berthi_model_free(load->model);
         load->model = NULL;
     }

@@ -275,7 +275,7 @@ late_ns(berthi_load *load, const berthi_load_tier *lane)
     uint64_t late;
 
     pthread_mutex_lock(&load->lock);
-    if (load->is_stopped || berthi_job_is_cancelled(load->job))
+    if (load->is_stopped || load->failure != BERTH_OK || berthi_job_is_cancelled(load->job))
         wait_ns = berthi_min_u64(wait_ns, BERTHI_HUNG_NS);
     late = berthi_add_capped(lane->moved_ns, wait_ns);
     pthread_mutex_unlock(&load->lock);
@@ -323,6 +323,21 @@ await_tier(berthi_load *load, berthi_load_hand *hand, uint32_t t, berth_error *e
     return status == BERTH_PENDING ? fail_wait(load, hand, t, error) : status;
 }
 
+/*
+ * Before its worker waits for what it has asked for: that is not to be the first failure, nor
+ * to be waited for as if nothing had failed.
+ */
+static void
+note_failure(berthi_load *load, berth_status status, const berth_error *error)
+{
+    pthread_mutex_lock(&load->lock);
+    if (!load->is_stopped && load->failure == BERTH_OK) {
+        load->failure = status;
+        load->error = *error;
+    }
+    pthread_mutex_unlock(&load->lock);
+}
+
 berth_status
 berthi_load_hand_settle(berthi_load *load, berthi_load_hand *hand, berth_status status,
                         berth_error *error)
@@ -336,6 +351,8 @@ berthi_load_hand_settle(berthi_load *load, berthi_load_hand *hand, berth_status 
 
         if (!hand->is_used[t] || hand->events[t] == NULL)
             continue;
+        if (status != BERTH_OK)
+            note_failure(load, status, error);
         hand->is_used[t] = false;
         result = await_tier(load, hand, t, status == BERTH_OK ? error : &later);
         if (status == BERTH_OK)

@@ -236,6 +236,8 @@ typedef struct berthi_load {
     pthread_mutex_t lock;
     pthread_cond_t has_changed;
     bool is_stopped;
+    berth_status failure;    /* of the first worker that failed and had copies to wait for */
+    berth_error error;       /* the same */
     uint32_t turned_turn;    /* weights that have memory to be turned in, or had it; */
     uint64_t turned_used;    /* so much is in use */
     berthi_load_hand *hands; /* free */

@@ -150,12 +150,16 @@ berthi_load_values_clear(berthi_load *load, uint32_t tier, berth_error *error)
 
 /* -------------------------------------------------------------------------- ends */
 
-/* Does it hang? `event`, which nobody else uses any more, goes with the end. */
+/*
+ * Does it hang? `event`, which nobody else uses any more, goes with the end. The load has
+ * failed: nobody is to be as patient as before.
+ */
 static bool
 hangs(berthi_load *load, uint32_t tier, berthi_stream *stream, uint64_t now_ns,
       berthi_event **event, berthi_stream_end *end)
 {
-    const uint64_t wait_ns = load->tiers[tier].is_late ? 0 : load->model->wait_ns;
+    const uint64_t patience_ns = berthi_min_u64(load->model->wait_ns, BERTHI_HUNG_NS);
+    const uint64_t wait_ns = load->tiers[tier].is_late ? 0 : patience_ns;
 
     *end = (berthi_stream_end){ .device = load->model->tiers[tier].device,
                                 .stream = stream,

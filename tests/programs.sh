@@ -103,6 +103,7 @@ hub                  coverage
 hub_cache            coverage
 hung                 waits
 hung_copies          waits
+hung_failed          waits
 hung_moves           waits
 imitate              threadless coverage
 imitate_recorded     threadless

@@ -156,11 +156,9 @@ report(berthi_load *load)
         r->allocated_bytes = atomic_load(&load->model->bytes);
         r->is_pinned = load->model->devices != NULL && !atomic_load(&load->has_unpinned);
     }
-    r->placed_bytes = atomic_load(&load->placed);
-    if (r->placed_bytes == load->total)
-        r->placed_bytes -= load->skipped;
+    r->placed_bytes = atomic_load(&load->stored);
     r->bytes_read = load->stats.bytes_read;
-    r->quantized_bytes = load->quantized_bytes;
+    r->quantized_bytes = atomic_load(&load->quantized);
     /* Pieces that are converted as a whole may be larger than its chunks should be. */
     r->ring_bytes = berthi_max_u64(load->ring_bytes, RING_CHUNKS * load->chunk_bytes);
     r->turned_bytes = berthi_load_turned_room(load);

@@ -77,6 +77,7 @@ typedef struct berthi_load_run {
     berthi_load_memory turned;  /* all its values in their new order, while it is filled */
     uint64_t turned_bytes;
     uint32_t turned_turn;       /* of those that are turned */
+    uint64_t quantized_bytes;   /* of its berth; 0: it is copied */
     uint8_t *codes;             /* where the parts of its berth lie */
     float *absmax;              /* first level: its part, or scratch where doubled */
     uint8_t *absmax_codes;      /* doubly quantized */
@@ -210,7 +211,6 @@ typedef struct berthi_load {
     uint32_t columns_count;
     uint64_t total;         /* bytes of all pieces */
     uint64_t pinned;        /* of slabs in host memory */
-    uint64_t skipped;       /* of them: between columns */
     uint64_t gathered_max;  /* of a unit */
     uint64_t piece_max;     /* the largest */
     uint64_t chunk_bytes;
@@ -218,14 +218,15 @@ typedef struct berthi_load {
     uint64_t ring_bytes;
     uint64_t values_max;    /* of a hand */
     uint64_t packed_max;    /* the same */
-    uint64_t quantized_bytes;
     uint64_t turned_max;    /* of a weight that is turned */
     uint64_t turned_sum;    /* of all of them */
     uint32_t turned_count;
     berthi_file *files;
     berthi_conveyor_stats stats;
     _Atomic uint64_t first_ns;
-    _Atomic uint64_t placed;
+    _Atomic uint64_t placed;    /* of `total` */
+    _Atomic uint64_t stored;    /* the same without what lies between columns */
+    _Atomic uint64_t quantized; /* as they lie in berths */
     _Atomic uint64_t encode_ns; /* workers decoded and encoded */
     _Atomic bool has_unpinned; /* a staging buffer was refused */
     _Atomic bool is_unsettled; /* something was asked for that nobody could wait for */

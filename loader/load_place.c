@@ -267,6 +267,16 @@ place_unit(berthi_load *load, berthi_load_hand *hand, const berthi_load_unit *un
                                     error);
 }
 
+/* Of what was read for a unit; the rest lies between columns. */
+static uint64_t
+stored_bytes(const berthi_load *load, const berthi_load_unit *unit)
+{
+    if (unit->run == BERTHI_NO_RUN)
+        return unit->count;
+    return berthi_decoder_extent(&load->runs[unit->run].decoder, unit->first, unit->count)
+        .bytes;
+}
+
 berth_status
 berthi_load_consume(void *user, const berthi_chunk *chunk, const berthi_span *spans,
                     const uint8_t *bytes, berth_error *error)
@@ -274,6 +284,7 @@ berthi_load_consume(void *user, const berthi_chunk *chunk, const berthi_span *sp
     berthi_load *const load = user;
     berthi_load_hand *hand;
     uint64_t placed = 0;
+    uint64_t stored = 0;
     uint64_t none = 0;
     berth_status status = berthi_load_hand_take(load, &hand, error);
 
@@ -291,6 +302,7 @@ berthi_load_consume(void *user, const berthi_chunk *chunk, const berthi_span *sp
         if (status == BERTH_OK)
             status = place_unit(load, hand, unit, at, error);
         placed += spans[i].bytes;
+        stored += stored_bytes(load, unit);
         berthi_trace_end(load->context, BERTH_TRACE_PLACE, "worker", begin_ns,
                          spans[i].bytes, trace_of(load, unit->berth));
     }
@@ -299,6 +311,7 @@ berthi_load_consume(void *user, const berthi_chunk *chunk, const berthi_span *sp
     if (status != BERTH_OK)
         return status;
     atomic_fetch_add(&load->placed, placed);
+    atomic_fetch_add(&load->stored, stored);
     (void)atomic_compare_exchange_strong(&load->first_ns, &none,
                                          berthi_sys_now_ns() - load->start_ns);
     return BERTH_OK;

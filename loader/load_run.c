@@ -396,6 +396,8 @@ berthi_load_run_end(berthi_load *load, berthi_load_run *run, berthi_load_hand *h
             give_scratch(load, run);
     }
     berthi_load_run_fini(load, run);
+    if (status == BERTH_OK)
+        atomic_fetch_add(&load->quantized, run->quantized_bytes);
     return status;
 }
 

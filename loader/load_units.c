@@ -37,7 +37,6 @@ add_unit(listing *l, const berthi_load_unit *unit, const berthi_cut *cut, uint64
             .file = entry->shard,
         };
         load->total += stretch.bytes;
-        load->skipped += stretch.bytes - bytes;
     }
     load->piece_max = berthi_max_u64(load->piece_max, stretch.bytes);
     if (cut->rows != 1)
@@ -122,8 +121,8 @@ add_run(listing *l, uint64_t berth, const berthi_cargo *cargo)
             note_turned_run(load, &run);
         if (run.is_double && !run.is_offloaded && run.elements > 0)
             run.turn = load->tiers[b->tier].turns++;
+        run.quantized_bytes = cargo->is_copied ? 0 : b->bytes;
         load->runs[number] = run;
-        load->quantized_bytes += cargo->is_copied ? 0 : b->bytes;
     }
     return BERTH_OK;
 }

@@ -13,6 +13,7 @@
 #include "tests/weights.h"
 
 #define MIB (UINT64_C(1) << 20)
+#define NORM "model.norm.weight"
 
 /* -------------------------------------------------------------------------- ranks */
 
@@ -128,6 +129,40 @@ test_rows_are_read_once(void)
     CHECK_LT(placed, rows + 8 * MIB);
     CHECK_GE(read, rows + 4 * others * 9 / 10);
     CHECK_LT(read, rows + 4 * others + 8 * MIB); /* small gaps are read through */
+}
+
+/* What lies between columns is nothing that was placed, of a load that fails either. */
+static void
+test_placed_before_a_failure(void)
+{
+    const char *const folder = planned_llama(1, false);
+    berth_plan_options options = sliced_options("cpu=256MiB", 0, 8);
+    berth_tensor norm;
+    uint64_t placed;
+    loaded l;
+
+    (void)loaded_manifest(folder);
+    loaded_begin(&l, folder, &options, NULL);
+    CHECK_EQ(berth_checkpoint_tensor(
+                 l.p.checkpoint, berth_checkpoint_find(l.p.checkpoint, NORM, strlen(NORM)), &norm),
+             BERTH_OK);
+    loaded_end(&l);
+    fixture_flip(fixture_format("%s/model.safetensors", folder), norm.file_offset, 1);
+    loaded_begin(&l, folder, &options, NULL);
+    l.options.ring_bytes = 16 * MIB;
+    l.options.workers = 1;
+    l.options.verify = BERTH_LOAD_VERIFY_NONE;
+    loaded_load(&l);
+    CHECK_EQ(l.status, BERTH_OK);
+    placed = l.report.placed_bytes;
+    loaded_unload(&l);
+    l.options.verify = BERTH_LOAD_VERIFY_AUTO;
+    loaded_load(&l);
+    CHECK_EQ(l.status, BERTH_EINTEGRITY);
+    CHECK_STR(l.error.tensor, NORM);
+    CHECK_GT(l.report.placed_bytes, placed / 2);
+    CHECK_LT(l.report.placed_bytes, placed);
+    loaded_end(&l);
 }
 
 /* ------------------------------------------------------------------------- encoded */
@@ -424,6 +459,7 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_ranks_make_the_whole);
     T_RUN(test_rows_are_read_once);
+    T_RUN(test_placed_before_a_failure);
     T_RUN(test_slices_are_encoded);
     T_RUN(test_rows_have_the_bits_of_the_whole);
     T_RUN(test_stored_blocks);

@@ -125,6 +125,27 @@ test_good(void)
     }
 }
 
+/* What a load that fails had encoded by then is not all that it was to encode. */
+static void
+test_encoded_before_a_failure(void)
+{
+    const char *const folder = loaded_llama(2, "BF16", 1);
+    uint64_t encoded;
+    loaded l;
+
+    (void)loaded_manifest(folder);
+    damage(folder, UP, 0);
+    load_as(&l, folder, &(wish){ .workers = 1, .type = BERTH_ENCODING_NF4,
+                                 .verify = BERTH_LOAD_VERIFY_NONE });
+    CHECK_EQ(l.status, BERTH_OK);
+    encoded = l.report.quantized_bytes;
+    loaded_end(&l);
+    load_as(&l, folder, &(wish){ .workers = 1, .type = BERTH_ENCODING_NF4 });
+    CHECK_EQ(l.status, BERTH_EINTEGRITY);
+    CHECK_LT(l.report.quantized_bytes, encoded);
+    loaded_end(&l);
+}
+
 static void
 test_without_manifest(void)
 {
@@ -495,6 +516,7 @@ main(int argc, char **argv)
 {
     t_begin(argc, argv);
     T_RUN(test_good);
+    T_RUN(test_encoded_before_a_failure);
     T_RUN(test_without_manifest);
     T_RUN(test_manifest_that_cannot_be_opened);
     T_RUN(test_options);

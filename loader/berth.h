@@ -2454,7 +2454,8 @@ BERTH_API berth_status berth_experts_prefetch(berth_model *model, uint32_t layer
 /*
  * How many experts of a layer that are not resident can be leased at once; UINT32_MAX
  * where all are, or it has none. 0: the plan has no slots, they are used where they lie
- * (berth_model_get_host()). Not while a job moves the model.
+ * (berth_model_get_host()). Of a model that sleeps as before and afterwards. Not while a job
+ * moves the model.
  */
 BERTH_API uint32_t berth_experts_slots(const berth_model *model, uint32_t layer);
 
@@ -2467,7 +2468,8 @@ typedef struct berth_expert_counts {
     uint64_t reserved[2];
 } berth_expert_counts;
 
-/* All zero where the layer has none, or all are resident. As berth_experts_slots(). */
+/* All zero where the layer has none, or all are resident, and while the model sleeps. Not while a
+   job moves the model. */
 BERTH_API void berth_experts_count(const berth_model *model, uint32_t layer,
                                    berth_expert_counts *out);
 

@@ -178,9 +178,12 @@ berth_experts_prefetch(berth_model *model, uint32_t layer, const uint32_t *exper
 uint32_t
 berth_experts_slots(const berth_model *model, uint32_t layer)
 {
-    if (model->leases == NULL || layer >= model->plan->summary.layer_count)
+    if (layer >= model->layer_count)
         return UINT32_MAX;
-    return berthi_experts_slots(model->leases, layer);
+    if (model->leases != NULL)
+        return berthi_experts_slots(model->leases, layer);
+    return berth_model_get_state(model) == BERTH_MODEL_ASLEEP ? model->expert_slots[layer]
+                                                              : UINT32_MAX;
 }
 
 void

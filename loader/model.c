@@ -334,11 +334,14 @@ list_berths(berth_model *model, berth_error *error)
                                         model->tier_count * sizeof *model->tiers);
     model->held = berthi_memory_zalloc(model->context, BERTHI_PURPOSE_OBJECT,
                                        model->layer_count * sizeof *model->held);
+    model->expert_slots = berthi_memory_alloc(model->context, BERTHI_PURPOSE_OBJECT,
+                                              model->layer_count * sizeof *model->expert_slots);
     if (model->offsets == NULL || model->berth_of == NULL || model->tiers == NULL
-        || model->held == NULL)
+        || model->held == NULL || model->expert_slots == NULL)
         return berthi_fail_memory(error, "the tensors of a model");
     memset(model->offsets, 0, model->offset_bytes);
     memset(model->berth_of, 0xFF, entries * sizeof *model->berth_of);
+    memset(model->expert_slots, 0xFF, model->layer_count * sizeof *model->expert_slots);
     if (plan->summary.stacks == BERTH_STACKS_APART)
         return link_stacks(model, error);
     for (uint64_t i = 0; i < plan->berth_count; i++)
@@ -417,6 +420,8 @@ give_back(berth_model *model)
                        model->tier_count * sizeof *model->tiers);
     berthi_memory_free(context, BERTHI_PURPOSE_OBJECT, (void *)model->held,
                        model->layer_count * sizeof *model->held);
+    berthi_memory_free(context, BERTHI_PURPOSE_OBJECT, model->expert_slots,
+                       model->layer_count * sizeof *model->expert_slots);
     berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, model->berth_of,
                        model->tensor_count * sizeof *model->berth_of);
     berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, model->next_berth,

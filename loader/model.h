@@ -91,6 +91,7 @@ struct berth_model {
     berthi_lease_options lease_options; /* they begin with */
     berth_lease_summary leased;   /* by leases that have ended */
     _Atomic uint32_t *held;       /* of layers: leases while nothing of it is streamed */
+    uint32_t *expert_slots;       /* the same: of leases that ended, for while it sleeps */
     _Atomic uint32_t gate;        /* calls about layers under way, and: */
     _Atomic uint32_t exports;     /* tensors that others use, and: */
     _Atomic uint32_t stranded;    /* moves whose copies hang, and use its memory */

@@ -143,6 +143,8 @@ berthi_model_stop_leases(berth_model *model)
 
     if (leases == NULL)
         return;
+    for (uint32_t l = 0; l < model->layer_count; l++)
+        model->expert_slots[l] = berthi_experts_slots(leases, l);
     pthread_mutex_lock(&model->lease_lock);
     berthi_leases_summary(leases, &summary);
     berthi_leases_add(&model->leased, &summary);

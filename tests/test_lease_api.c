@@ -424,6 +424,39 @@ sleep_and_wake(server *s, berth_error *error)
     return status == BERTH_OK && job != NULL ? berth_job_finish(job, error) : status;
 }
 
+/* How many of them there will be is no other number while the model sleeps. */
+static void
+test_slots_of_a_model_that_sleeps(void)
+{
+    const uint32_t number = 0;
+    berth_expert_counts counts;
+    berth_error error;
+    berth_job *job;
+    uint32_t layer;
+    uint32_t head;
+    uint32_t slots;
+    server s;
+
+    begin_experts(&s, "cpu", "0=230KiB,cpu=64MiB");
+    layer = planned_layer(&s.planned, "model.layers.3");
+    head = planned_layer(&s.planned, "lm_head");
+    slots = berth_experts_slots(s.model, layer);
+    CHECK_LT(slots, UINT32_MAX);
+    T_REQUIRE(berth_model_sleep_start(s.model, NULL, &job, &error) == BERTH_OK);
+    CHECK_EQ(berth_job_finish(job, &error), BERTH_OK);
+    CHECK_EQ(berth_experts_slots(s.model, layer), slots);
+    CHECK_EQ(berth_experts_slots(s.model, head), UINT32_MAX);
+    CHECK_EQ(berth_experts_slots(s.model, 1000), UINT32_MAX);
+    berth_experts_count(s.model, layer, &counts);
+    CHECK_EQ(counts.away, 0);
+    CHECK_EQ(berth_experts_acquire(s.model, layer, &number, 1, NULL, &error), BERTH_EINVAL);
+    CHECK_EQ(error.reason, BERTH_REASON_ASLEEP);
+    T_REQUIRE(berth_model_wake_start(s.model, NULL, &job, &error) == BERTH_OK);
+    CHECK_EQ(berth_job_finish(job, &error), BERTH_OK);
+    CHECK_EQ(berth_experts_slots(s.model, layer), slots);
+    end(&s);
+}
+
 /* Of experts that are resident leases are counted as those of slots are. */
 static void
 test_resident_experts_are_leased(void)
@@ -585,6 +618,7 @@ main(int argc, char **argv)
     T_RUN(test_arguments);
     T_RUN(test_all_resident);
     T_RUN(test_experts);
+    T_RUN(test_slots_of_a_model_that_sleeps);
     T_RUN(test_resident_experts_are_leased);
     T_RUN(test_arguments_of_experts);
     T_RUN(test_tied_and_stored);

@@ -88,10 +88,7 @@ static berth_status
 list_devices(berth_optimizer *o, berth_devices *devices, berth_error *error)
 {
     const uint32_t count = devices != NULL ? berthi_devices_count(devices) : 1;
-    const berth_status status = berthi_devices_visit(devices, o->context, error);
 
-    if (status != BERTH_OK)
-        return status;
     o->devices = berthi_memory_zalloc(o->context, BERTHI_PURPOSE_OBJECT,
                                       count * sizeof *o->devices);
     if (o->devices == NULL)
@@ -167,6 +164,8 @@ describe(berth_optimizer *o, const request *r, berth_error *error)
         status = berthi_device_cpu_open(o->context, &o->host, error);
     if (status == BERTH_OK)
         status = list_devices(o, mine.devices, error);
+    if (status == BERTH_OK && r->has_values) /* it is made */
+        status = berthi_devices_visit(mine.devices, o->context, error);
     if (status == BERTH_OK)
         status = berthi_optimizer_take_groups(o, r->groups, r->group_count, error);
     if (status == BERTH_OK)

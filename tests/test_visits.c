@@ -10,6 +10,7 @@
 #include "kernels/device.h"
 #include "kernels/sys.h"
 #include "kernels/visits.h"
+#include "tests/fixture.h"
 #include "tests/hung.h"
 #include "tests/loaded.h"
 #include "tests/t.h"
@@ -315,6 +316,81 @@ test_a_load_that_hangs(void)
     loaded_end(&l);
 }
 
+/* ------------------------------------------------------------------ all that may hang */
+
+static void
+bench(berth_context *context, berth_devices *devices)
+{
+    berth_bench_options options;
+    berth_job *job = NULL;
+
+    berth_bench_options_init(&options);
+    options.devices = devices;
+    CHECK_EQ(berth_bench_start(context, &options, &job, NULL), BERTH_OK);
+    berth_job_cancel(job);
+    CHECK_EQ(berth_job_finish(job, NULL), BERTH_ECANCELLED);
+}
+
+static void
+convert(berth_context *context, berth_devices *devices)
+{
+    berth_convert_options options;
+    berth_checkpoint *checkpoint;
+    berth_job *job = NULL;
+
+    T_REQUIRE(berth_checkpoint_open(context, loaded_llama(1, "BF16", 1), NULL, &checkpoint, NULL)
+              == BERTH_OK);
+    berth_convert_options_init(&options);
+    options.output = fixture_format("%s/converted", fixture_folder());
+    options.type = BERTH_ENCODING_NF4;
+    options.devices = devices;
+    CHECK_EQ(berth_convert_start(context, checkpoint, &options, &job, NULL), BERTH_OK);
+    CHECK_EQ(berth_job_finish(job, NULL), BERTH_OK);
+    berth_checkpoint_close(checkpoint);
+}
+
+static void
+optimize(berth_context *context, berth_devices *devices)
+{
+    static const uint64_t shape[1] = { 64 };
+    berth_parameter parameter = { .name = "p", .shape = shape, .rank = 1, .dtype = BERTH_F32 };
+    berth_optimizer *optimizer = NULL;
+    berth_optimizer_options options;
+    berth_optimizer_group group;
+
+    CHECK_EQ(berth_optimizer_group_init(&group, BERTH_UPDATE_ADAM), BERTH_OK);
+    berth_optimizer_options_init(&options);
+    options.devices = devices;
+    CHECK_EQ(berth_device_alloc(devices, 0, 256, &parameter.values, NULL), BERTH_OK);
+    CHECK_EQ(berth_optimizer_create(context, &group, 1, &parameter, 1, &options, &optimizer,
+                                    NULL),
+             BERTH_OK);
+    berth_optimizer_destroy(optimizer);
+    berth_device_free(devices, 0, parameter.values, 256);
+}
+
+/* Each tells the devices of its context, which then look after what that keeps. */
+static void
+test_whatever_may_hang_has_visited(void)
+{
+    static void (*const all[])(berth_context *, berth_devices *) = { bench, convert, optimize };
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        berth_context *const home = create();
+        berth_context *const visitor = create();
+        berth_devices *devices = NULL;
+        thing t = { .is_over = true };
+
+        T_REQUIRE(berth_devices_open(home, "sim:64MiB", &devices, NULL) == BERTH_OK);
+        all[i](visitor, devices);
+        keep(visitor, &t, NULL);
+        berth_devices_close(devices);
+        CHECK_EQ(atomic_load(&t.ended), 1);
+        destroy(home);
+        destroy(visitor);
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -326,5 +402,6 @@ main(int argc, char **argv)
     T_RUN(test_while_somebody_looks);
     T_RUN(test_all_at_once);
     T_RUN(test_a_load_that_hangs);
+    T_RUN(test_whatever_may_hang_has_visited);
     return t_end();
 }

@@ -2199,6 +2199,8 @@ typedef struct berth_model berth_model;
  * allocated until it has done its copies, or is closed by berth_devices_close(): hooks of
  * `slab_memory` can be called as late as that. What a device has not pinned is copied by
  * calls of its driver that wait for it, and nobody can end those: there is no limit then.
+ * Whoever acquires, releases or prefetches asks for copies, and waits in such a call; others
+ * that lease what the same device computes wait behind it.
  *
  * Where a manifest lies beside the model, as `berth quantize` and `berth verify` write
  * it, every stored tensor that is read is held against its crc32 in the same pass. What

@@ -74,6 +74,7 @@ typedef struct berthi_pager {
     berthi_stream *in;
     berthi_stream *out;
     berthi_event *idle;   /* of `out`, at the end of a step */
+    berthi_event *brought; /* of `in`, where a step failed half way */
     uint8_t *memory;      /* slots; NULL: there are none */
     uint64_t slot_bytes;
     uint32_t slot_count;
@@ -275,6 +276,9 @@ uint64_t berthi_pager_slot_bytes(uint64_t page_bytes);
 /* Slots of a device for pages of so many bytes: as many as there is room for, or NO_FIT. */
 berth_status berthi_pager_open(berth_optimizer *optimizer, uint32_t device,
                                uint64_t slot_bytes, uint32_t least, berth_error *error);
+/* Until its streams have done what they were asked for, be it by a step that failed. */
+berth_status berthi_pager_settle(berth_optimizer *optimizer, uint32_t device,
+                                 berth_error *error);
 /* Waits for what is under way. Also of what was never opened. */
 void berthi_pager_close(berth_optimizer *optimizer, uint32_t device);
 berth_status berthi_pager_begin(berthi_step *step, uint32_t device, berth_error *error);

@@ -66,7 +66,12 @@ give_back(berth_optimizer *o)
 
 /* ------------------------------------------------------------------------ what hangs */
 
-/* The ends of what its last step has asked for: of the caller's stream, of its own ones. */
+#define ENDS 3u
+
+/*
+ * The ends of what its last step has asked for: of the caller's stream, of its own ones, which
+ * a step that failed half way has not noted.
+ */
 static uint32_t
 list_ends(const berth_optimizer *o, uint32_t device, berthi_stream_end *out)
 {
@@ -76,7 +81,11 @@ list_ends(const berth_optimizer *o, uint32_t device, berthi_stream_end *out)
     if (d->done != NULL)
         out[count++] = (berthi_stream_end){ d->device, NULL, d->done, true };
     if (d->pager.idle != NULL)
-        out[count++] = (berthi_stream_end){ d->device, d->pager.out, d->pager.idle, true };
+        out[count++] =
+            (berthi_stream_end){ d->device, d->pager.out, d->pager.idle, !o->is_torn };
+    if (d->pager.brought != NULL && o->is_torn)
+        out[count++] =
+            (berthi_stream_end){ d->device, d->pager.in, d->pager.brought, false };
     return count;
 }
 
@@ -95,7 +104,7 @@ can_begin_anew(berthi_optimizer_device *d)
 static bool
 is_late(const berth_optimizer *o, uint32_t device, uint64_t deadline_ns)
 {
-    berthi_stream_end ends[2];
+    berthi_stream_end ends[ENDS];
     const uint32_t count = list_ends(o, device, ends);
     bool is_late = false;
 
@@ -120,7 +129,7 @@ hangs(berth_optimizer *o)
 static bool
 is_over(const berth_optimizer *o, uint32_t device)
 {
-    berthi_stream_end ends[2];
+    berthi_stream_end ends[ENDS];
     const uint32_t count = list_ends(o, device, ends);
     bool is_over = true;
 

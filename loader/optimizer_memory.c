@@ -63,8 +63,8 @@ berthi_optimizer_settle(berth_optimizer *o, berth_error *error)
     for (uint32_t i = 0; i < o->device_count && status == BERTH_OK; i++) {
         if (o->devices[i].done != NULL)
             status = berthi_optimizer_await(o, i, o->devices[i].done, error);
-        if (status == BERTH_OK && o->devices[i].pager.idle != NULL)
-            status = berthi_optimizer_await(o, i, o->devices[i].pager.idle, error);
+        if (status == BERTH_OK)
+            status = berthi_pager_settle(o, i, error);
         if (status == BERTH_OK && o->devices[i].is_behind)
             status = await_first(o, i, error);
     }

@@ -39,6 +39,8 @@ open_events(berthi_device *d, berthi_pager *pager, berth_error *error)
         status = d->table->stream_create(d, &pager->out, error);
     if (status == BERTH_OK)
         status = d->table->event_create(d, &pager->idle, error);
+    if (status == BERTH_OK)
+        status = d->table->event_create(d, &pager->brought, error);
     for (uint32_t i = 0; i < pager->slot_count && status == BERTH_OK; i++) {
         berthi_slot *const slot = &pager->slots[i];
 
@@ -98,6 +100,26 @@ berthi_pager_open(berth_optimizer *o, uint32_t device, uint64_t slot_bytes, uint
     return status;
 }
 
+/* A step that failed half way has left off anywhere: behind a page that is on its way, too. */
+berth_status
+berthi_pager_settle(berth_optimizer *o, uint32_t device, berth_error *error)
+{
+    berthi_device *const d = o->devices[device].device;
+    const berthi_pager *const pager = &o->devices[device].pager;
+    berth_status status = BERTH_OK;
+
+    if (pager->memory == NULL)
+        return BERTH_OK;
+    if (o->is_torn) {
+        status = d->table->record(d, pager->brought, pager->in, error);
+        if (status == BERTH_OK)
+            status = berthi_optimizer_await(o, device, pager->brought, error);
+        if (status == BERTH_OK)
+            status = d->table->record(d, pager->idle, pager->out, error);
+    }
+    return status == BERTH_OK ? berthi_optimizer_await(o, device, pager->idle, error) : status;
+}
+
 void
 berthi_pager_close(berth_optimizer *o, uint32_t device)
 {
@@ -112,6 +134,8 @@ berthi_pager_close(berth_optimizer *o, uint32_t device)
         d->table->stream_destroy(d, pager->out);
     if (pager->idle != NULL)
         d->table->event_destroy(d, pager->idle);
+    if (pager->brought != NULL)
+        d->table->event_destroy(d, pager->brought);
     for (uint32_t i = 0; i < BERTHI_SLOTS_MAX; i++) {
         const berthi_slot *const slot = &pager->slots[i];
 

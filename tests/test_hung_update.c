@@ -4,6 +4,7 @@
  * end of an optimizer take no longer than they are told, and what the copies still use is
  * given back when they end, or with the devices.
  */
+#include "kernels/fault.h"
 #include "kernels/memory.h"
 #include "kernels/sim.h"
 #include "kernels/sys.h"
@@ -209,6 +210,60 @@ static void
 test_states_on_the_disk(void)
 {
     check_place(BERTH_STATES_DISK);
+}
+
+/*
+ * The first page hangs on its way, and the step's n-th call of the device fails, be it before
+ * anything is behind that page: it is waited for all the same. False: no call failed.
+ */
+static bool
+refuse_behind(int32_t place, uint64_t nth, uint64_t *hung)
+{
+    const int32_t elsewhere = place == BERTH_STATES_HOST ? BERTH_STATES_DISK
+                                                         : BERTH_STATES_HOST;
+    berth_gradient gradients[2];
+    berth_context *context;
+    bool has_failed = false;
+    trained t;
+
+    if (!CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK))
+        return false;
+    if (open_at(&t, context, place, "sim:64MiB,clock=real")) {
+        trained_draw(&t, 3, false);
+        trained_gradients(&t, 3, gradients);
+        hung_copy(t.devices, 0);
+        berthi_fault_arm(BERTHI_FAULT_DEVICE, nth, false);
+        (void)berth_optimizer_step(t.optimizer, gradients, NULL, NULL);
+        has_failed = berthi_fault_failures(BERTHI_FAULT_DEVICE) > 0;
+        berthi_fault_disarm();
+        if (hung_has(t.devices)) {
+            berth_error error;
+
+            ++*hung;
+            CHECK_EQ(berth_optimizer_move(t.optimizer, 0, elsewhere, &error), BERTH_EIO);
+            CHECK_EQ(error.reason, BERTH_REASON_TIMEOUT);
+            destroy(&t);
+            CHECK_GT(states_of(context), 0);
+            recover(&t);
+        }
+    }
+    trained_close(&t);
+    CHECK_EQ(bytes_of(context), 0);
+    berth_context_destroy(context);
+    return has_failed;
+}
+
+static void
+test_calls_that_fail_behind_a_page(void)
+{
+    for (int32_t place = BERTH_STATES_HOST; place <= BERTH_STATES_DISK; place++) {
+        uint64_t hung = 0;
+        uint64_t nth = 0;
+
+        while (nth < PLACES && refuse_behind(place, nth, &hung))
+            nth++;
+        CHECK_GT(hung, 4);
+    }
 }
 
 /* How long a step takes whose first copy hangs, with four pages under way. */
@@ -531,6 +586,7 @@ main(int argc, char **argv)
     folder = fixture_folder();
     T_RUN(test_states_on_the_host);
     T_RUN(test_states_on_the_disk);
+    T_RUN(test_calls_that_fail_behind_a_page);
     T_RUN(test_patience_of_a_step);
     T_RUN(test_lost_while_measuring);
     T_RUN(test_the_callers_stream);

@@ -99,6 +99,13 @@ typedef struct berthi_optimizer_device {
     berthi_pager pager;
 } berthi_optimizer_device;
 
+/* Host memory of a call, from and to which devices copy pages. */
+typedef struct berthi_page_room {
+    uint8_t *memory; /* NULL: there is none */
+    uint64_t bytes;
+    bool is_pinned;
+} berthi_page_room;
+
 /* The file, and the ring of buffers before it: optimizer_disk.c. */
 typedef struct berthi_disk {
     const char *folder;   /* NULL: there is none */
@@ -123,6 +130,7 @@ struct berth_optimizer {
     uint64_t parameter_count;
     berthi_trained_tensor **by_name;
     berthi_arena arena;   /* names and shapes */
+    berthi_page_room room;
     berthi_disk disk;
     uint64_t page_elements;
     uint32_t threads;
@@ -201,6 +209,19 @@ void berthi_optimizer_free(berth_optimizer *optimizer, berthi_trained_tensor *pa
 berth_status berthi_optimizer_prepare(berth_optimizer *optimizer,
                                       const berthi_trained_tensor *parameter,
                                       berth_error *error);
+/*
+ * Room for pages of the call, one at a time. For devices it is pinned where it can be: what is
+ * copied there is waited for as everything else is. Closed while a copy still uses it, it stays
+ * until that is over: the next one waits for that.
+ */
+berth_status berthi_optimizer_open_room(berth_optimizer *optimizer, uint64_t bytes,
+                                        bool is_for_devices, const char *what, uint8_t **out,
+                                        berth_error *error);
+void berthi_optimizer_close_room(berth_optimizer *optimizer);
+void berthi_optimizer_free_room(berth_optimizer *optimizer);
+/* Whether its states are copied to be read: they are in memory of a GPU. */
+bool berthi_optimizer_is_far(const berth_optimizer *optimizer,
+                             const berthi_trained_tensor *parameter);
 /* A page's bytes, in host memory. They wait for what the device was asked for before. */
 berth_status berthi_optimizer_get_page(berth_optimizer *optimizer,
                                        const berthi_trained_tensor *parameter, uint64_t page,

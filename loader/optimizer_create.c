@@ -296,16 +296,22 @@ alloc_sum(berth_optimizer *o, berthi_trained_tensor *p, berth_error *error)
 
 /* Masters begin as the parameters are. */
 static berth_status
-make_master(berth_optimizer *o, const berthi_trained_tensor *p, berth_error *error)
+make_masters(berth_optimizer *o, berth_error *error)
 {
-    const uint64_t bytes = berthi_optimizer_master_bytes(p);
-    uint8_t *const room = berthi_memory_alloc(o->context, BERTHI_PURPOSE_SCRATCH, bytes);
+    uint64_t bytes = 0;
+    uint8_t *room;
     berth_status status;
 
-    if (room == NULL)
-        return berthi_fail_memory(error, "f32 copies of values");
-    status = berthi_optimizer_copy_master(o, p, room, error);
-    berthi_memory_free(o->context, BERTHI_PURPOSE_SCRATCH, room, bytes);
+    for (uint64_t i = 0; i < o->parameter_count; i++)
+        if (o->parameters[i].states.has_master)
+            bytes = berthi_max_u64(bytes, berthi_optimizer_master_bytes(&o->parameters[i]));
+    if (bytes == 0)
+        return BERTH_OK;
+    status = berthi_optimizer_open_room(o, bytes, true, "f32 copies of values", &room, error);
+    for (uint64_t i = 0; i < o->parameter_count && status == BERTH_OK; i++)
+        if (o->parameters[i].states.has_master)
+            status = berthi_optimizer_copy_master(o, &o->parameters[i], room, error);
+    berthi_optimizer_close_room(o);
     return status;
 }
 
@@ -327,10 +333,8 @@ make_states(berth_optimizer *o, berth_error *error)
         status = berthi_optimizer_alloc(o, p, error);
         if (status == BERTH_OK)
             status = alloc_sum(o, p, error);
-        if (status == BERTH_OK && p->states.has_master)
-            status = make_master(o, p, error);
     }
-    return status;
+    return status == BERTH_OK ? make_masters(o, error) : status;
 }
 
 /* Slots of the largest page at once: they would be made anew for each larger one. */

@@ -178,17 +178,21 @@ static berth_status
 read(berth_optimizer *o, const berthi_states_search *l, const berthi_states_source *sources,
      berth_error *error)
 {
+    bool is_far = false;
     uint64_t bytes = 0;
     uint8_t *room;
     berth_status status;
 
-    for (uint64_t i = 0; i < o->parameter_count; i++)
-        bytes = berthi_max_u64(bytes, berthi_states_room(&o->parameters[i]));
-    room = berthi_memory_alloc(o->context, BERTHI_PURPOSE_SCRATCH, bytes);
-    if (room == NULL)
-        return berthi_fail_memory(error, "reading states");
-    status = read_parameters(o, l, sources, room, error);
-    berthi_memory_free(o->context, BERTHI_PURPOSE_SCRATCH, room, bytes);
+    for (uint64_t i = 0; i < o->parameter_count; i++) {
+        const berthi_trained_tensor *const p = &o->parameters[i];
+
+        bytes = berthi_max_u64(bytes, berthi_states_room(p));
+        is_far |= berthi_optimizer_is_far(o, p) || p->states.has_master;
+    }
+    status = berthi_optimizer_open_room(o, bytes, is_far, "reading states", &room, error);
+    if (status == BERTH_OK)
+        status = read_parameters(o, l, sources, room, error);
+    berthi_optimizer_close_room(o);
     return status;
 }
 

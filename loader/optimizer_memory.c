@@ -271,6 +271,73 @@ berthi_optimizer_free(berth_optimizer *o, berthi_trained_tensor *p)
     p->memory = NULL;
 }
 
+/* --------------------------------------------------------------------------- room */
+
+void
+berthi_optimizer_free_room(berth_optimizer *o)
+{
+    berthi_page_room *const room = &o->room;
+
+    if (room->memory == NULL)
+        return;
+    if (room->is_pinned)
+        berthi_optimizer_unpin(o, room->memory, room->bytes);
+    berthi_memory_free_aligned(o->context, BERTHI_PURPOSE_SCRATCH, room->memory, room->bytes,
+                               berthi_sys_page_bytes());
+    memset(room, 0, sizeof *room);
+}
+
+berth_status
+berthi_optimizer_open_room(berth_optimizer *o, uint64_t bytes, bool is_for_devices,
+                           const char *what, uint8_t **out, berth_error *error)
+{
+    berthi_page_room *const room = &o->room;
+
+    *out = NULL;
+    if (room->memory != NULL) { /* of a call that gave up on its copy */
+        const berth_status status = berthi_optimizer_settle(o, error);
+
+        if (status != BERTH_OK)
+            return status;
+        berthi_optimizer_free_room(o);
+    }
+    room->bytes = berthi_round_up(bytes, berthi_sys_page_bytes());
+    room->memory = berthi_memory_aligned(o->context, BERTHI_PURPOSE_SCRATCH, room->bytes,
+                                         berthi_sys_page_bytes());
+    if (room->memory == NULL)
+        return berthi_fail_memory(error, what);
+    room->is_pinned = is_for_devices && berthi_optimizer_pin(o, room->memory, room->bytes);
+    *out = room->memory;
+    return BERTH_OK;
+}
+
+void
+berthi_optimizer_close_room(berth_optimizer *o)
+{
+    bool is_behind = false;
+
+    for (uint32_t i = 0; i < o->device_count; i++)
+        is_behind |= o->devices[i].is_behind;
+    if (!is_behind)
+        berthi_optimizer_free_room(o);
+}
+
+/* Whether devices may copy there, or from there, while the caller goes on. */
+static bool
+is_pinned(const berth_optimizer *o, const void *at)
+{
+    const uintptr_t begin = (uintptr_t)o->room.memory;
+
+    return o->room.is_pinned && (uintptr_t)at >= begin
+           && (uintptr_t)at - begin < o->room.bytes;
+}
+
+bool
+berthi_optimizer_is_far(const berth_optimizer *o, const berthi_trained_tensor *p)
+{
+    return p->place == BERTH_STATES_DEVICE && !o->devices[p->device].is_host;
+}
+
 /* -------------------------------------------------------------------------- pages */
 
 /*
@@ -292,7 +359,10 @@ berth_status
 berthi_optimizer_fetch(berth_optimizer *o, uint32_t device, void *to, const void *from,
                        uint64_t bytes, berth_error *error)
 {
-    const berthi_copy copy = { .kind = BERTHI_COPY_TO_HOST, .to = to, .from = from,
+    const berthi_copy copy = { .kind = BERTHI_COPY_TO_HOST,
+                               .is_pinned = is_pinned(o, to),
+                               .to = to,
+                               .from = from,
                                .bytes = bytes };
 
     return copy_now(o, device, &copy, error);
@@ -303,7 +373,7 @@ static berth_status
 copy_page(berth_optimizer *o, const berthi_trained_tensor *p, const berthi_copy *copy,
           berth_error *error)
 {
-    if (p->place != BERTH_STATES_HOST && !o->devices[p->device].is_host)
+    if (berthi_optimizer_is_far(o, p))
         return copy_now(o, p->device, copy, error);
     memcpy(copy->to, copy->from, copy->bytes);
     return BERTH_OK;
@@ -322,6 +392,7 @@ berthi_optimizer_get_page(berth_optimizer *o, const berthi_trained_tensor *p, ui
         return berthi_disk_read(o, p->file_offset + page.offset, bytes, page.bytes, error);
     return copy_page(o, p,
                      &(berthi_copy){ .kind = BERTHI_COPY_TO_HOST,
+                                     .is_pinned = is_pinned(o, bytes),
                                      .to = bytes,
                                      .from = p->memory + page.offset,
                                      .bytes = page.bytes },
@@ -341,6 +412,7 @@ berthi_optimizer_put_page(berth_optimizer *o, const berthi_trained_tensor *p, ui
         return berthi_disk_write(o, p->file_offset + page.offset, bytes, page.bytes, error);
     return copy_page(o, p,
                      &(berthi_copy){ .kind = BERTHI_COPY_TO_DEVICE,
+                                     .is_pinned = is_pinned(o, bytes),
                                      .to = p->memory + page.offset,
                                      .from = bytes,
                                      .bytes = page.bytes },

@@ -40,14 +40,14 @@ static berth_status
 copy_states(berth_optimizer *o, const berthi_trained_tensor *from, const berthi_trained_tensor *to,
             berth_error *error)
 {
-    const uint64_t bytes = berthi_states_page_bytes(&from->states);
-    uint8_t *const buffer = berthi_memory_alloc(o->context, BERTHI_PURPOSE_SCRATCH, bytes);
-    berth_status status;
+    const bool is_far = berthi_optimizer_is_far(o, from) || berthi_optimizer_is_far(o, to);
+    uint8_t *buffer;
+    berth_status status = berthi_optimizer_open_room(o, berthi_states_page_bytes(&from->states),
+                                                     is_far, "moving states", &buffer, error);
 
-    if (buffer == NULL)
-        return berthi_fail_memory(error, "moving states");
-    status = copy_pages(o, from, to, buffer, error);
-    berthi_memory_free(o->context, BERTHI_PURPOSE_SCRATCH, buffer, bytes);
+    if (status == BERTH_OK)
+        status = copy_pages(o, from, to, buffer, error);
+    berthi_optimizer_close_room(o);
     return status;
 }
 

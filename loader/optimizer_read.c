@@ -143,7 +143,6 @@ berth_optimizer_read(berth_optimizer *optimizer, uint64_t parameter, uint32_t st
 {
     const stretch wanted = { .state = state, .first = first, .count = count };
     const berthi_trained_tensor *p;
-    uint64_t page_bytes;
     uint8_t *bytes;
     berth_status status;
 
@@ -159,11 +158,11 @@ berth_optimizer_read(berth_optimizer *optimizer, uint64_t parameter, uint32_t st
         return berthi_optimizer_fail(p, error, "has no such state");
     if (first > p->states.elements || count > p->states.elements - first)
         return berthi_optimizer_fail(p, error, "has fewer elements");
-    page_bytes = berthi_states_page_bytes(&p->states);
-    bytes = berthi_memory_alloc(optimizer->context, BERTHI_PURPOSE_SCRATCH, page_bytes);
-    if (bytes == NULL)
-        return berthi_fail_memory(error, "reading states");
-    status = read_pages(optimizer, p, &wanted, bytes, out, error);
-    berthi_memory_free(optimizer->context, BERTHI_PURPOSE_SCRATCH, bytes, page_bytes);
+    status = berthi_optimizer_open_room(optimizer, berthi_states_page_bytes(&p->states),
+                                        berthi_optimizer_is_far(optimizer, p),
+                                        "reading states", &bytes, error);
+    if (status == BERTH_OK)
+        status = read_pages(optimizer, p, &wanted, bytes, out, error);
+    berthi_optimizer_close_room(optimizer);
     return status;
 }

@@ -39,7 +39,6 @@ typedef struct save {
     uint64_t payload; /* where the tensors begin in the file */
     berthi_output output;
     uint8_t *bytes; /* of a page */
-    uint64_t page_bytes;
 } save;
 
 /* ------------------------------------------------------------------------- tensors */
@@ -281,16 +280,15 @@ lay_out(save *s, berth_error *error)
 static berth_status
 alloc_page(save *s, berth_error *error)
 {
-    const berth_optimizer *const o = s->optimizer;
+    berth_optimizer *const o = s->optimizer;
+    bool is_far = false;
     uint64_t most = 0;
 
-    for (uint64_t i = 0; i < o->parameter_count; i++)
+    for (uint64_t i = 0; i < o->parameter_count; i++) {
         most = berthi_max_u64(most, berthi_states_page_bytes(&o->parameters[i].states));
-    s->bytes = berthi_memory_alloc(o->context, BERTHI_PURPOSE_SCRATCH, most);
-    if (s->bytes == NULL)
-        return berthi_fail_memory(error, "saving states");
-    s->page_bytes = most;
-    return BERTH_OK;
+        is_far |= berthi_optimizer_is_far(o, &o->parameters[i]);
+    }
+    return berthi_optimizer_open_room(o, most, is_far, "saving states", &s->bytes, error);
 }
 
 /* ---------------------------------------------------------------------------- writing */
@@ -430,7 +428,7 @@ berth_optimizer_save(berth_optimizer *optimizer, const char *path, int32_t overw
             "an earlier step or load failed half way: its states belong to no step");
     berthi_arena_init(&s.arena, optimizer->context, BERTHI_PURPOSE_OBJECT, ARENA_BYTES);
     status = save_to(&s, path, overwrite != 0, error);
-    berthi_memory_free(optimizer->context, BERTHI_PURPOSE_SCRATCH, s.bytes, s.page_bytes);
+    berthi_optimizer_close_room(optimizer);
     berthi_layout_destroy(s.layout);
     berthi_arena_fini(&s.arena);
     return status;

@@ -579,6 +579,74 @@ test_reading_behind(void)
     berth_context_destroy(context);
 }
 
+/* ------------------------------------------------------------------- copies of one page */
+
+typedef enum page_call { PAGE_READ, PAGE_SAVE, PAGE_LOAD, PAGE_OUT, PAGE_IN, PAGE_CALLS } page_call;
+
+/* One call that copies pages from or to the device. */
+static berth_status
+use_pages(trained *t, page_call call, const char *path, berth_error *error)
+{
+    float number;
+
+    switch (call) {
+    case PAGE_READ: return berth_optimizer_read(t->optimizer, 0, 0, 0, 1, &number, error);
+    case PAGE_SAVE: return berth_optimizer_save(t->optimizer, path, 1, error);
+    case PAGE_LOAD: return berth_optimizer_load(t->optimizer, path, error);
+    case PAGE_OUT: return berth_optimizer_move(t->optimizer, 0, BERTH_STATES_HOST, error);
+    default: return berth_optimizer_move(t->optimizer, 0, BERTH_STATES_DEVICE, error);
+    }
+}
+
+/* The page's own copy hangs, with nothing of the caller's before it. */
+static void
+check_page(page_call call, bool comes_back)
+{
+    const char *const path = fixture_format("%s/%d.safetensors", folder, (int)call);
+    const int32_t place = call == PAGE_IN ? BERTH_STATES_HOST : BERTH_STATES_DEVICE;
+    berth_context *context;
+    berth_error error;
+    trained t;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    if (open_at(&t, context, place, "sim:64MiB,clock=real")) {
+        uint64_t begin_ns;
+
+        trained_step(&t, 3, false);
+        CHECK_EQ(berth_optimizer_save(t.optimizer, path, 1, &error), BERTH_OK);
+        hung_copy(t.devices, 0);
+        begin_ns = berthi_sys_now_ns();
+        check_late(use_pages(&t, call, path, &error), &error, begin_ns);
+        CHECK(hung_has(t.devices));
+        CHECK_GT(scratch_of(context), 0); /* the copy still uses it */
+        begin_ns = berthi_sys_now_ns();
+        check_late(use_pages(&t, call, path, &error), &error, begin_ns);
+        if (comes_back) {
+            berthi_sim_release(berthi_devices_at(t.devices, 0));
+            CHECK_EQ(use_pages(&t, call, path, &error), BERTH_OK);
+            CHECK_EQ(scratch_of(context), 0);
+            trained_check(&t);
+            trained_step(&t, 3, false);
+            trained_check(&t);
+        }
+        destroy(&t);
+        CHECK_EQ(states_of(context) == 0, comes_back);
+        CHECK_EQ(scratch_of(context) == 0, comes_back);
+    }
+    trained_close(&t);
+    CHECK_EQ(bytes_of(context), 0);
+    berth_context_destroy(context);
+}
+
+static void
+test_pages_that_hang(void)
+{
+    for (uint32_t call = 0; call < PAGE_CALLS; call++) {
+        check_page((page_call)call, false);
+        check_page((page_call)call, true);
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -593,5 +661,6 @@ main(int argc, char **argv)
     T_RUN(test_moves);
     T_RUN(test_moves_behind);
     T_RUN(test_reading_behind);
+    T_RUN(test_pages_that_hang);
     T_MAIN_END;
 }

@@ -3668,13 +3668,21 @@ berth_step_options_init(berth_step_options *options)
  *
  * Returns BERTH_OK, or
  *
- *   BERTH_EINVAL               what is wrong is named
- *   BERTH_ENOMEM, BERTH_ENOFIT no room for norms, or for pages on their visit; nothing
- *                              has been updated, and the step can be made again
- *   BERTH_EIO, BERTH_ENODEV    and BERTH_ENOMEM where a device has no memory for what it
- *                              is asked for: some parameters may have been updated, and
- *                              steps are refused until berth_optimizer_load() has
- *                              succeeded
+ *   BERTH_EINVAL               what is wrong is named; nothing has changed, and the report
+ *                              is not written
+ *   BERTH_ENOMEM, BERTH_ENOFIT no room for norms, or for pages on their visit; or a device
+ *                              has no memory for what it is asked for
+ *   BERTH_EIO, BERTH_ENODEV    the disk; a device has not moved for `wait_ms`, or is lost
+ *
+ * How far a step that failed otherwise had come says the report:
+ *
+ *   `is_skipped`    it was skipped, and is over: sums have begun anew, and what it would have
+ *                   told comes with the next report
+ *   `updated` is 0  nothing has changed, no step is counted, sums are kept: it can be made again
+ *   else            some of these parameters may have been updated, or all, where only the wait
+ *                   for the report failed. Sums have begun anew; steps and saves are refused
+ *                   (BERTH_EINVAL) until berth_optimizer_load() has succeeded, and values are
+ *                   those that belong to what it loads
  */
 BERTH_API berth_status berth_optimizer_step(berth_optimizer *optimizer,
                                             const berth_gradient *gradients,

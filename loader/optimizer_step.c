@@ -180,14 +180,20 @@ update_memory(berthi_step *step, bool on_host, berth_error *error)
     return status;
 }
 
-static void
+/* Those that are due are counted before the first of them is asked for. */
+static uint64_t
 count_steps(berthi_step *step)
 {
     const berth_optimizer *const o = step->optimizer;
+    uint64_t due = 0;
 
-    for (uint64_t i = 0; i < o->parameter_count; i++)
-        if (berthi_step_gradient(step, i).values != NULL)
-            o->parameters[i].step++;
+    for (uint64_t i = 0; i < o->parameter_count; i++) {
+        if (berthi_step_gradient(step, i).values == NULL)
+            continue;
+        o->parameters[i].step++;
+        due++;
+    }
+    return due;
 }
 
 berth_status
@@ -209,19 +215,19 @@ berthi_step_end(berthi_step *step, berth_status status, berth_error *error)
     return first;
 }
 
+/* Nothing is updated where `*out_updated` stays 0. */
 static berth_status
-update(berthi_step *step, berth_error *error)
+update(berthi_step *step, uint64_t *out_updated, berth_error *error)
 {
     berth_optimizer *const o = step->optimizer;
     berth_status status = berthi_step_follow(step, error);
 
-    if (status != BERTH_OK)
-        return status;
     for (uint32_t i = 0; i < o->device_count && status == BERTH_OK; i++)
         status = berthi_pager_begin(step, i, error);
-    count_steps(step);
-    if (status == BERTH_OK)
-        status = update_memory(step, false, error);
+    if (status != BERTH_OK)
+        return status;
+    *out_updated = count_steps(step);
+    status = update_memory(step, false, error);
     if (status == BERTH_OK)
         status = update_memory(step, true, error);
     if (status == BERTH_OK)
@@ -269,16 +275,6 @@ tell_counts(berthi_step *step, const berth_step_options *options, berth_step_rep
     return status == BERTH_OK ? read_counts(step, &report->non_finite, error) : status;
 }
 
-static uint64_t
-count_due(const berthi_step *step)
-{
-    uint64_t count = 0;
-
-    for (uint64_t i = 0; i < step->optimizer->parameter_count; i++)
-        count += berthi_step_gradient(step, i).values != NULL;
-    return count;
-}
-
 /* --------------------------------------------------------------------------- the call */
 
 berth_status
@@ -324,8 +320,6 @@ look(berthi_step *step, const berth_step_options *options, berth_step_report *re
     berthi_gradient_sum sum;
     berth_status status;
 
-    report->norm = NAN;
-    report->clip = 1.0f;
     if (!has_norm && options->skips_non_finite == 0)
         return BERTH_OK;
     status = berthi_step_measure(step, &sum, error);
@@ -369,12 +363,12 @@ make(berthi_step *step, const berth_step_options *options, berth_step_report *re
     status = prepare(o, error);
     if (status != BERTH_OK)
         return status;
-    o->step++;
-    report->updated = count_due(step);
-    o->is_torn = true;
-    status = update(step, error);
+    status = update(step, &report->updated, error);
     if (status == BERTH_OK)
         status = tell_counts(step, options, report, error);
+    if (status != BERTH_OK && report->updated == 0)
+        return status;
+    o->step++;
     o->is_torn = status != BERTH_OK;
     berthi_step_forget_sums(step);
     return status;
@@ -385,7 +379,7 @@ berth_optimizer_step(berth_optimizer *optimizer, const berth_gradient *gradients
                      const berth_step_options *options, berth_error *error)
 {
     berthi_step step = { .optimizer = optimizer, .gradients = gradients };
-    berth_step_report report = { .step = 0 };
+    berth_step_report report = { .norm = NAN, .clip = 1.0f };
     berth_step_options mine;
     berth_status status;
 
@@ -409,8 +403,8 @@ berth_optimizer_step(berth_optimizer *optimizer, const berth_gradient *gradients
                            "that belong together first");
     step.streams = mine.streams;
     step.scale = mine.scale;
+    report.step = optimizer->step + 1;
     status = make(&step, &mine, &report, error);
-    report.step = optimizer->step + (report.is_skipped != 0);
     if (mine.report != NULL)
         *mine.report = report;
     return status;

@@ -332,6 +332,14 @@ trained_step(trained *t, uint32_t mask, bool has_odd_ones)
     trained_expect(t, mask, 1.0f);
 }
 
+void
+trained_put_values(const trained *t)
+{
+    for (uint32_t i = 0; i < t->count; i++)
+        copy(device_of(t, i), BERTHI_COPY_TO_DEVICE, t->twins[i].values, t->twins[i].expected,
+             t->parameters[i].count * value_bytes(t->parameters[i].dtype));
+}
+
 /* -------------------------------------------------------------------------- checking */
 
 void

@@ -81,6 +81,8 @@ void trained_gradients(const trained *t, uint32_t mask, berth_gradient *out);
 void trained_expect(trained *t, uint32_t mask, float scale);
 /* Draws, steps and expects. */
 void trained_step(trained *t, uint32_t mask, bool has_odd_ones);
+/* The device has the values that it has to have, as from a caller's own file of them. */
+void trained_put_values(const trained *t);
 /* What has been added up in the caller's own memory, `count` of them. */
 void trained_read_sum(const trained *t, uint32_t i, float *out);
 /* Checks every value and every state. */

@@ -144,6 +144,7 @@ struct berth_optimizer {
     berthi_gradient_sum *sums; /* of all gradients; NULL: nobody has asked yet */
     uint64_t sum_count;
     bool has_pinned_sums;
+    bool has_late_sums;   /* devices may still copy there what a step has given up on */
 };
 
 /* One step. */

@@ -145,6 +145,8 @@ berthi_step_measure(berthi_step *step, berthi_gradient_sum *out, berth_error *er
     uint64_t blocks = 0;
     berth_status status = prepare(o, error);
 
+    if (status == BERTH_OK && o->has_late_sums)
+        status = await_devices(o, error);
     if (status == BERTH_OK)
         status = berthi_step_follow(step, error);
     if (status != BERTH_OK)
@@ -168,6 +170,7 @@ berthi_step_measure(berthi_step *step, berthi_gradient_sum *out, berth_error *er
     status = berthi_step_end(step, status, error);
     if (status == BERTH_OK)
         status = await_devices(o, error);
+    o->has_late_sums = status != BERTH_OK;
     if (status == BERTH_OK)
         *out = berthi_gradient_total(o->sums, blocks);
     return status;

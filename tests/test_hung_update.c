@@ -4,6 +4,10 @@
  * end of an optimizer take no longer than they are told, and what the copies still use is
  * given back when they end, or with the devices.
  */
+#include <math.h>
+#include <pthread.h>
+#include <time.h>
+
 #include "kernels/fault.h"
 #include "kernels/memory.h"
 #include "kernels/sim.h"
@@ -379,6 +383,101 @@ test_lost_while_measuring(void)
     CHECK_EQ(status, BERTH_OK);
 }
 
+static void *
+release_later(void *user)
+{
+    const struct timespec some = { .tv_nsec = WAIT_MS * (long)HUNG_MS_NS };
+
+    (void)nanosleep(&some, NULL);
+    berthi_sim_release(berthi_devices_at(user, 0));
+    return NULL;
+}
+
+static double
+norm_of(const trained *t, uint32_t i)
+{
+    double sum = 0;
+
+    for (uint64_t k = 0; k < t->parameters[i].count; k++) {
+        const double g = (double)((const float *)t->twins[i].host_gradient)[k];
+
+        sum += g * g;
+    }
+    return sqrt(sum);
+}
+
+/*
+ * Sums of a step that gave up on them come while the next one has others brought to the same
+ * place. Its status; of the first one EIO.
+ */
+static berth_status
+measure_behind(uint64_t wait_ms)
+{
+    static const trained_parameter on_two[] = {
+        { 9000, BERTH_BF16, BERTH_BF16, 0, 0 },
+        { 4096, BERTH_F32, BERTH_F32, 0, 1 },
+    };
+    const berth_optimizer_group group = trained_group(BERTH_UPDATE_ADAMW, 8,
+                                                      BERTH_STATES_DEVICE);
+    berth_optimizer_options options;
+    berth_step_options measured;
+    berth_gradient gradients[2];
+    berth_step_report report;
+    berth_status status = BERTH_EINVAL;
+    berth_context *context;
+    pthread_t thread;
+    trained t;
+
+    if (!CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK))
+        return status;
+    berth_optimizer_options_init(&options);
+    options.wait_ms = OPEN_MS;
+    berth_step_options_init(&measured);
+    measured.has_norm = 1;
+    measured.report = &report;
+    if (trained_open(&t, context, &(trained_options){ .devices = "sim:64MiB,clock=real*2",
+                                                      .groups = &group,
+                                                      .group_count = 1,
+                                                      .parameters = on_two,
+                                                      .count = 2,
+                                                      .optimizer = &options,
+                                                      .seed = 1 })) {
+        be_patient(&t, wait_ms);
+        trained_draw(&t, 3, false);
+        trained_gradients(&t, 3, gradients);
+        hung_copy(t.devices, 0);
+        CHECK_EQ(berth_optimizer_step(t.optimizer, gradients, &measured, NULL), BERTH_EIO);
+        CHECK_EQ(report.updated, 0);
+        trained_gradients(&t, 2, gradients);
+        CHECK_EQ(pthread_create(&thread, NULL, release_later, t.devices), 0);
+        status = berth_optimizer_step(t.optimizer, gradients, &measured, NULL);
+        pthread_join(thread, NULL);
+    }
+    if (status == BERTH_OK) {
+        CHECK_EQ(report.step, 1);
+        CHECK(fabs(report.norm - norm_of(&t, 1)) < 1e-9 * report.norm);
+        trained_expect(&t, 2, 1.0f);
+        trained_check(&t);
+    }
+    trained_close(&t);
+    CHECK_EQ(bytes_of(context), 0);
+    berth_context_destroy(context);
+    return status;
+}
+
+static void
+test_sums_that_come_late(void)
+{
+    uint64_t wait_ms = 4 * WAIT_MS;
+    berth_status status = measure_behind(wait_ms);
+
+    while (status == BERTH_EIO && wait_ms < WAIT_MS_MOST) {
+        wait_ms *= 2;
+        status = measure_behind(wait_ms);
+    }
+    CHECK_EQ(status, BERTH_OK);
+}
+
 /* The caller's own copy hangs, on the device's first stream. */
 static void
 hang_first(const trained *t)
@@ -657,6 +756,7 @@ main(int argc, char **argv)
     T_RUN(test_calls_that_fail_behind_a_page);
     T_RUN(test_patience_of_a_step);
     T_RUN(test_lost_while_measuring);
+    T_RUN(test_sums_that_come_late);
     T_RUN(test_the_callers_stream);
     T_RUN(test_moves);
     T_RUN(test_moves_behind);

@@ -9,6 +9,7 @@
 #define SMALL_RANK 8u
 #define FEW_TARGETS "q_proj,v_proj"
 #define LONGEST_STRETCH 64u /* layers between checkpoints that are tried */
+#define MOST_PARTS 65536u   /* of a micro-batch that are tried, beside one for each sequence */
 
 typedef struct advising {
     const berthi_estimate_model *model;
@@ -56,35 +57,37 @@ try_packed(advising *a)
         a->options = tried;
 }
 
-/* A share of the micro-batch, and as many more of them in a step. */
+/* The micro-batch in so many parts, which divide it: a step is of the same sequences. */
 static berthi_train_options
-with_batch(const advising *a, uint64_t batch)
+in_parts(const advising *a, uint64_t parts)
 {
-    const berthi_train_options *const from = &a->options;
-    berthi_train_options to = *from;
+    berthi_train_options to = a->options;
 
-    to.base.batch = batch;
-    to.accumulation = berthi_times(from->accumulation,
-                                   berthi_divided(from->base.batch, batch));
-    to.packed_tokens = berthi_divided(berthi_times(from->packed_tokens, batch),
-                                      from->base.batch);
+    to.base.batch /= parts;
+    to.accumulation = berthi_times(to.accumulation, parts);
+    to.packed_tokens = berthi_divided(to.packed_tokens, parts);
     return to;
 }
 
 static void
 try_batch(advising *a)
 {
-    uint64_t batch = a->options.base.batch;
+    const uint64_t batch = a->options.base.batch;
     berthi_train_options tried = a->options;
+    uint64_t bytes = BERTHI_BEYOND;
 
-    if (a->list->fits)
+    if (a->list->fits || batch == 1)
         return;
-    while (batch > 1) {
-        batch = berthi_divided(batch, 2);
-        tried = with_batch(a, batch);
-        if (bytes_of(a, &tried) <= a->list->usable)
+    for (uint64_t parts = 2; parts < batch && parts <= MOST_PARTS; parts++) {
+        if (batch % parts != 0)
+            continue;
+        tried = in_parts(a, parts);
+        bytes = bytes_of(a, &tried);
+        if (bytes <= a->list->usable)
             break;
     }
+    if (bytes > a->list->usable)
+        tried = in_parts(a, batch);
     if (berthi_advice_add(a->list, bytes_of(a, &tried),
                           "the same result; more launches a step",
                           "micro-batches of %" PRIu64 ", %" PRIu64 " of them a step",

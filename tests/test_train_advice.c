@@ -177,6 +177,38 @@ test_order(void)
     CHECK_CONTAINS(list.items[12].what, "of 80 layers on the disk");
 }
 
+/* Micro-batches are as large as fits, and a step has as many sequences as before. */
+static void
+test_batches(void)
+{
+    static const struct {
+        uint64_t batch;
+        uint64_t fits;
+        const char *what;
+    } rows[] = {
+        { 5, 4, "micro-batches of 1, 5 of them a step" },
+        { 6, 5, "micro-batches of 3, 2 of them a step" },
+        { 6, 2, "micro-batches of 2, 3 of them a step" },
+        { 12, 4, "micro-batches of 4, 3 of them a step" },
+        { 35, 34, "micro-batches of 7, 5 of them a step" },
+        { 2 * 65537, 65536, "micro-batches of 1, 131074 of them a step" },
+    };
+    const estimated *const e = estimated_config("llama-3-8b");
+    berthi_train_options options = options_of(e);
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        berthi_advice_list list;
+        berthi_estimate out;
+
+        options.base.batch = rows[i].fits;
+        CHECK_EQ(berthi_train_estimate(&e->model, &options, &out, NULL), BERTH_OK);
+        options.base.batch = rows[i].batch;
+        list = advise(e, &options, out.device_bytes, 0);
+        CHECK(list.fits);
+        CHECK_ADVICE(list, rows[i].what);
+    }
+}
+
 /* It stops where it fits. */
 static void
 test_stops(void)
@@ -262,6 +294,7 @@ main(int argc, char **argv)
     T_RUN(test_pages);
     T_RUN(test_names);
     T_RUN(test_order);
+    T_RUN(test_batches);
     T_RUN(test_stops);
     T_RUN(test_left_out);
     T_RUN(test_refusals);

@@ -15,7 +15,13 @@ simulated(berth_devices *devices, uint32_t device)
 void
 hung_copy(berth_devices *devices, uint64_t before)
 {
-    berthi_sim_device *const d = simulated(devices, 0);
+    hung_copy_of(devices, 0, before);
+}
+
+void
+hung_copy_of(berth_devices *devices, uint32_t device, uint64_t before)
+{
+    berthi_sim_device *const d = simulated(devices, device);
 
     pthread_mutex_lock(&d->sim->lock);
     d->words.hang = d->copies + before + 1;

@@ -19,6 +19,8 @@
 
 /* The first device's copy after `before` others hangs, counted from now on. */
 void hung_copy(berth_devices *devices, uint64_t before);
+/* The same of another device. */
+void hung_copy_of(berth_devices *devices, uint32_t device, uint64_t before);
 /* True when it has been asked for. */
 bool hung_has(berth_devices *devices);
 /* A device is lost at its call after `before` others. */

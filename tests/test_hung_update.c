@@ -737,6 +737,42 @@ check_page(page_call call, bool comes_back)
     berth_context_destroy(context);
 }
 
+/* What a page was to be copied to stays, whichever of the devices it is that hangs. */
+static void
+test_a_page_of_the_second_device(void)
+{
+    static const trained_parameter second[] = { { 4096, BERTH_F32, BERTH_F32, 0, 1 } };
+    const berth_optimizer_group group = trained_group(BERTH_UPDATE_ADAMW, 8,
+                                                      BERTH_STATES_DEVICE);
+    berth_optimizer_options options;
+    berth_context *context;
+    berth_error error;
+    float number;
+    trained t;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    berth_optimizer_options_init(&options);
+    options.wait_ms = OPEN_MS;
+    if (trained_open(&t, context, &(trained_options){ .devices = "sim:64MiB,clock=real*2",
+                                                      .groups = &group,
+                                                      .group_count = 1,
+                                                      .parameters = second,
+                                                      .count = 1,
+                                                      .optimizer = &options })) {
+        be_patient(&t, WAIT_MS);
+        hung_copy_of(t.devices, 1, 0);
+        CHECK_EQ(berth_optimizer_read(t.optimizer, 0, 0, 0, 1, &number, &error), BERTH_EIO);
+        CHECK_EQ(error.reason, BERTH_REASON_TIMEOUT);
+        CHECK_GT(scratch_of(context), 0);
+        berthi_sim_release(berthi_devices_at(t.devices, 1));
+        CHECK_EQ(berth_optimizer_read(t.optimizer, 0, 0, 0, 1, &number, &error), BERTH_OK);
+        CHECK_EQ(scratch_of(context), 0);
+    }
+    trained_close(&t);
+    CHECK_EQ(bytes_of(context), 0);
+    berth_context_destroy(context);
+}
+
 static void
 test_pages_that_hang(void)
 {
@@ -762,5 +798,6 @@ main(int argc, char **argv)
     T_RUN(test_moves_behind);
     T_RUN(test_reading_behind);
     T_RUN(test_pages_that_hang);
+    T_RUN(test_a_page_of_the_second_device);
     T_MAIN_END;
 }

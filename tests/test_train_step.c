@@ -1146,6 +1146,27 @@ test_steps_wait_for_states(void)
     trained_close(&t);
 }
 
+/* Nor are they read before they have come back, from whichever device they visit. */
+static void
+test_states_of_each_device_are_waited_for(void)
+{
+    static const trained_parameter second[] = { { 9000, BERTH_BF16, BERTH_BF16, 0, 1 } };
+    berth_optimizer_group g = adamw();
+    trained t;
+
+    g.place = BERTH_STATES_HOST;
+    if (trained_open(&t, context, &(trained_options){ .devices = "sim:256MiB,h2d=50GB/s,"
+                                                                 "d2h=1MB/s*2",
+                                                      .groups = &g,
+                                                      .group_count = 1,
+                                                      .parameters = second,
+                                                      .count = 1 })) {
+        trained_step(&t, ALL, false);
+        trained_check(&t);
+    }
+    trained_close(&t);
+}
+
 /* As the gradient itself, or as the sum of this one. */
 static void
 step_on(trained *t, const berth_gradient *gradients, void *const *streams, bool is_sum)
@@ -1307,6 +1328,7 @@ main(int argc, char **argv)
     T_RUN(test_devices_have_one_norm);
     T_RUN(test_devices_count_together);
     T_RUN(test_steps_wait_for_states);
+    T_RUN(test_states_of_each_device_are_waited_for);
     T_RUN(test_steps_follow_the_callers_stream);
     T_RUN(test_steps_follow_each_other);
     T_RUN(test_parameters_are_told);

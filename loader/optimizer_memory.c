@@ -292,15 +292,16 @@ berthi_optimizer_open_room(berth_optimizer *o, uint64_t bytes, bool is_for_devic
                            const char *what, uint8_t **out, berth_error *error)
 {
     berthi_page_room *const room = &o->room;
+    berth_status status = BERTH_OK;
 
     *out = NULL;
-    if (room->memory != NULL) { /* of a call that gave up on its copy */
-        const berth_status status = berthi_optimizer_settle(o, error);
-
-        if (status != BERTH_OK)
-            return status;
-        berthi_optimizer_free_room(o);
-    }
+    /* A driver that is to unpin something waits for what hangs: that is not pinned then. And
+     * what is there is of a call that gave up on its copy. */
+    if (is_for_devices || room->memory != NULL)
+        status = berthi_optimizer_settle(o, error);
+    if (status != BERTH_OK)
+        return status;
+    berthi_optimizer_free_room(o);
     room->bytes = berthi_round_up(bytes, berthi_sys_page_bytes());
     room->memory = berthi_memory_aligned(o->context, BERTHI_PURPOSE_SCRATCH, room->bytes,
                                          berthi_sys_page_bytes());

@@ -74,6 +74,7 @@ typedef struct fake_cuda_books {
     uint64_t overlapping; /* launches that were asked for so */
     uint64_t under_way; /* pieces of work */
     uint64_t misuses;   /* of memory and handles that are not there */
+    uint64_t stuck;     /* memory that was unpinned while a GPU hung: a driver waits for that */
     uint64_t untouched; /* pages of host memory that were pinned before anybody used them */
     uint64_t peer_copies; /* that were asked for */
     uint64_t switches;  /* of the current device */

@@ -159,6 +159,7 @@ fake_unpin(void *memory)
     if (s == NULL)
         return fake_cuda_leave(fake_cuda_misuse(NOT_REGISTERED));
     fake_cuda_now.books.pins--;
+    fake_cuda_now.books.stuck += fake_cuda_now.is_hung;
     free(s);
     return fake_cuda_leave(code);
 }

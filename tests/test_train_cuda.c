@@ -82,6 +82,43 @@ test_states_on_the_disk(void)
     check_place(BERTH_STATES_DISK);
 }
 
+/* Whoever reads behind a step that hangs gives up in time: nothing is pinned before. */
+static void
+test_reading_behind(void)
+{
+    const fake_cuda_machine machine = { .count = 1, .driver = 13000, .architecture = 90,
+                                        .memory_bytes = 16 * MIB, .is_late = true };
+    static const trained_parameter one[] = { { 9000, BERTH_BF16, BERTH_BF16, 0, 0 } };
+    const berth_optimizer_group group = trained_group(BERTH_UPDATE_ADAMW, 8,
+                                                      BERTH_STATES_DEVICE);
+    berth_optimizer_options options;
+    berth_error error;
+    float number;
+    trained t;
+
+    if (!simt_has_fibers())
+        T_SKIP("no fibers here to run kernels with");
+    berth_optimizer_options_init(&options);
+    options.wait_ms = 100;
+    fake_cuda_begin(&machine);
+    if (trained_open(&t, context,
+                     &(trained_options){ .devices = "cuda", .cuda = fake_cuda_calls(),
+                                         .groups = &group, .group_count = 1,
+                                         .parameters = one, .count = 1,
+                                         .optimizer = &options })) {
+        trained_step(&t, ALL, false);
+        fake_cuda_hang(true);
+        CHECK_EQ(berth_optimizer_read(t.optimizer, 0, 0, 0, 1, &number, &error), BERTH_EIO);
+        CHECK_EQ(error.reason, BERTH_REASON_TIMEOUT);
+        CHECK_EQ(fake_cuda_read().stuck, 0);
+        fake_cuda_hang(false);
+        trained_check(&t);
+    }
+    trained_close(&t);
+    fake_cuda_check_empty();
+    fake_cuda_end();
+}
+
 /* Refused when it is made, not in a step. */
 static void
 test_without_kernels(void)
@@ -124,6 +161,7 @@ main(int argc, char **argv)
     T_RUN(test_states_on_the_device);
     T_RUN(test_states_of_the_host);
     T_RUN(test_states_on_the_disk);
+    T_RUN(test_reading_behind);
     T_RUN(test_without_kernels);
     berth_context_memory(context, &memory);
     CHECK_EQ(memory.allocations, memory.frees);

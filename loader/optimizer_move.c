@@ -78,8 +78,10 @@ move(berth_optimizer *o, berthi_trained_tensor *p, int32_t place, berth_error *e
     const bool had_slots = o->devices[p->device].pager.memory != NULL;
     const bool had_buffers = o->disk.buffers != NULL;
     berthi_trained_tensor moved = *p;
-    berth_status status;
+    berth_status status = berthi_optimizer_settle(o, error);
 
+    if (status != BERTH_OK) /* nothing is pinned that could not be unpinned */
+        return status;
     moved.place = place;
     status = berthi_optimizer_prepare(o, &moved, error);
     if (status == BERTH_ENOFIT && p->place == BERTH_STATES_DEVICE) {

@@ -82,9 +82,9 @@ test_states_on_the_disk(void)
     check_place(BERTH_STATES_DISK);
 }
 
-/* Whoever reads behind a step that hangs gives up in time: nothing is pinned before. */
+/* Whoever reads, or moves, behind a step that hangs gives up in time: nothing is pinned before. */
 static void
-test_reading_behind(void)
+test_behind_a_step(void)
 {
     const fake_cuda_machine machine = { .count = 1, .driver = 13000, .architecture = 90,
                                         .memory_bytes = 16 * MIB, .is_late = true };
@@ -99,6 +99,7 @@ test_reading_behind(void)
     if (!simt_has_fibers())
         T_SKIP("no fibers here to run kernels with");
     berth_optimizer_options_init(&options);
+    options.states_dir = folder;
     options.wait_ms = 100;
     fake_cuda_begin(&machine);
     if (trained_open(&t, context,
@@ -110,6 +111,10 @@ test_reading_behind(void)
         fake_cuda_hang(true);
         CHECK_EQ(berth_optimizer_read(t.optimizer, 0, 0, 0, 1, &number, &error), BERTH_EIO);
         CHECK_EQ(error.reason, BERTH_REASON_TIMEOUT);
+        for (int32_t place = BERTH_STATES_HOST; place <= BERTH_STATES_DISK; place++) {
+            CHECK_EQ(berth_optimizer_move(t.optimizer, 0, place, &error), BERTH_EIO);
+            CHECK_EQ(error.reason, BERTH_REASON_TIMEOUT);
+        }
         CHECK_EQ(fake_cuda_read().stuck, 0);
         fake_cuda_hang(false);
         trained_check(&t);
@@ -161,7 +166,7 @@ main(int argc, char **argv)
     T_RUN(test_states_on_the_device);
     T_RUN(test_states_of_the_host);
     T_RUN(test_states_on_the_disk);
-    T_RUN(test_reading_behind);
+    T_RUN(test_behind_a_step);
     T_RUN(test_without_kernels);
     berth_context_memory(context, &memory);
     CHECK_EQ(memory.allocations, memory.frees);

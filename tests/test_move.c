@@ -448,6 +448,7 @@ test_swap(void)
     berth_load_options load;
     berth_model *models[2] = {NULL, NULL};
     uint64_t peak = 0;
+    uint64_t total = 0;
     uint32_t crc;
     moved m;
 
@@ -465,6 +466,8 @@ test_swap(void)
         CHECK_EQ(berth_load_finish(job, &models[1], NULL), BERTH_OK);
     }
     T_REQUIRE(models[1] != NULL);
+    m.options.progress = note_total;
+    m.options.progress_user = &total;
     for (uint32_t round = 0; round < (T_IS_SANITIZED ? 20 : 100); round++) {
         berth_model *const awake = models[(round + 1) % 2];
         berth_model *const asleep = models[round % 2];
@@ -474,6 +477,7 @@ test_swap(void)
 
         if (!moved_is_ok(&m, moved_finish(&m, status, job)))
             break;
+        CHECK_EQ(total, m.report.carried_bytes); /* one out, one in */
         CHECK_EQ(berth_model_get_state(awake), BERTH_MODEL_ASLEEP);
         CHECK_EQ(berth_model_get_state(asleep), BERTH_MODEL_AWAKE);
         if (round == 1)

@@ -20,6 +20,8 @@
 #define PIECE_BYTES ((size_t)65536)
 /* The longest plan, map, manifest, file of rules or links that is taken. */
 #define TEXT_LIMIT ((size_t)256 << 20)
+#define PATH_CAPACITY 4096
+#define MANIFEST_NAME "berth.manifest.json"
 
 /* The path of the file that standard input was read into; "": it was not read. */
 static char taken[32];
@@ -144,6 +146,33 @@ input_take(const cli_call *call)
 
 /* ------------------------------------------------------------------ as they are */
 
+/* The option of this name; NULL: the command has none. */
+static const cli_option *
+find_option(const cli_call *call, const char *name)
+{
+    const cli_option *option;
+
+    for (size_t i = 0; (option = cli_option_at(call->command, i)) != NULL; i++)
+        if (strcmp(option->name, name) == 0)
+            return option;
+    return NULL;
+}
+
+/* Of an option whose value is a text. */
+static const char *const *
+text_of(const cli_call *call, const cli_option *option)
+{
+    return (const char *const *)(const void *)((const char *)call->arguments
+                                               + option->offset);
+}
+
+/* A file, which is there; of others nothing is lost. */
+static bool
+is_same_file(const char *input, const char *path)
+{
+    return input != NULL && access(input, F_OK) == 0 && save_is_same(input, path);
+}
+
 /* Of a model: what is opened with its weights. */
 static bool
 is_of_model(const char *name)
@@ -157,15 +186,23 @@ is_of_model(const char *name)
     for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++)
         if (strcmp(name, configs[i]) == 0)
             return true;
-    return length >= sizeof end - 1 && strcmp(name + length - (sizeof end - 1), end) == 0;
+    return strstr(name, ".safetensors.index.") != NULL /* of a variant, too */
+           || (length >= sizeof end - 1
+               && strcmp(name + length - (sizeof end - 1), end) == 0);
+}
+
+static bool
+is_manifest(const char *name)
+{
+    return strcmp(name, MANIFEST_NAME) == 0;
 }
 
 /* Is it such a file in the folder that is, or holds, what the operand names? */
 static bool
-is_model_file(const char *operand, const char *path)
+is_beside(const char *operand, const char *path, bool (*is_such)(const char *name))
 {
     const char *const slash = strrchr(operand, '/');
-    char folder[4096];
+    char folder[PATH_CAPACITY];
     bool is_one = false;
     const struct dirent *entry;
     DIR *list = opendir(operand);
@@ -182,11 +219,80 @@ is_model_file(const char *operand, const char *path)
         char name[sizeof folder + sizeof entry->d_name + 1];
 
         snprintf(name, sizeof name, "%s/%s", folder, entry->d_name);
-        is_one = is_of_model(entry->d_name) && save_is_same(name, path);
+        is_one = is_such(entry->d_name) && save_is_same(name, path);
     }
     closedir(list);
     return is_one;
 }
+
+/* The manifest that a command finds by itself: the one file's own, or that of the folder. */
+static bool
+is_own_manifest(const cli_call *call, const char *operand, const char *path)
+{
+    const cli_option *const option = find_option(call, "manifest");
+    char name[PATH_CAPACITY];
+
+    if (option == NULL || option->kind != CLI_INPUT)
+        return false;
+    snprintf(name, sizeof name, "%s." MANIFEST_NAME, operand);
+    return access(name, F_OK) == 0 ? is_same_file(name, path)
+                                   : is_beside(operand, path, is_manifest);
+}
+
+/* ------------------------------------------------------------------- the hub cache */
+
+/* The folder of the repository that a name such as org/name@main stands for; "": none. */
+static void
+find_repository(const cli_call *call, const char *operand, char home[PATH_CAPACITY])
+{
+    const cli_option *const option = find_option(call, "hub-cache");
+    const int length = (int)strcspn(operand, "@");
+    const char *cache = NULL;
+    char below[PATH_CAPACITY];
+
+    home[0] = '\0';
+    if (access(operand, F_OK) == 0) { /* of a cache all the same, if it is laid out so */
+        snprintf(below, sizeof below, "%s/snapshots", operand);
+        if (access(below, F_OK) == 0)
+            snprintf(home, PATH_CAPACITY, "%s", operand);
+        return;
+    }
+    if (option != NULL)
+        cache = *text_of(call, option);
+    if (cache == NULL)
+        return;
+    snprintf(home, PATH_CAPACITY, "%s/models--%.*s", cache, length, operand);
+    for (char *at = home + strlen(cache) + 1; *at != '\0'; at++)
+        if (*at == '/') { /* there is one: org--name */
+            snprintf(below, sizeof below, "%s", at + 1);
+            snprintf(at, (size_t)(home + PATH_CAPACITY - at), "--%s", below);
+            break;
+        }
+}
+
+/* What lies in a repository of the cache is never written. */
+static bool
+is_in_repository(const cli_call *call, const char *operand, const char *path)
+{
+    char home[PATH_CAPACITY];
+    char *real_home;
+    char *real_path;
+    bool is_below = false;
+
+    find_repository(call, operand, home);
+    real_home = home[0] != '\0' ? realpath(home, NULL) : NULL;
+    real_path = real_home != NULL ? realpath(path, NULL) : NULL;
+    if (real_path != NULL) {
+        const size_t length = strlen(real_home);
+
+        is_below = strncmp(real_path, real_home, length) == 0 && real_path[length] == '/';
+    }
+    free(real_home);
+    free(real_path);
+    return is_below;
+}
+
+/* -------------------------------------------------------------------------- sparing */
 
 static berth_status
 refuse_input(const cli_call *call, const char *option, const char *path)
@@ -199,13 +305,6 @@ refuse_input(const cli_call *call, const char *option, const char *path)
                            option, shown);
 }
 
-/* A file, which is there; of others nothing is lost. */
-static bool
-is_same_file(const char *input, const char *path)
-{
-    return input != NULL && access(input, F_OK) == 0 && save_is_same(input, path);
-}
-
 berth_status
 input_spare(const cli_call *call, const char *name, const char *path)
 {
@@ -215,15 +314,17 @@ input_spare(const cli_call *call, const char *name, const char *path)
 
     if (path == NULL || input_is_standard(path) || access(path, F_OK) != 0)
         return BERTH_OK;
-    for (size_t i = 0; (option = cli_option_at(call->command, i)) != NULL; i++) {
-        const char *const field = (const char *)call->arguments + option->offset;
-
+    for (size_t i = 0; (option = cli_option_at(call->command, i)) != NULL; i++)
         if (option->kind == CLI_INPUT)
-            is_input |= is_same_file(*(const char *const *)(const void *)field, path);
+            is_input |= is_same_file(*text_of(call, option), path);
+    for (uint32_t i = 0; i < common->operand_count; i++) {
+        const char *const operand = common->operands[i];
+
+        is_input |= is_same_file(operand, path) || is_beside(operand, path, is_of_model)
+                    || is_in_repository(call, operand, path);
+        if (strcmp(name, "write-manifest") != 0) /* which replaces it */
+            is_input |= is_own_manifest(call, operand, path);
     }
-    for (uint32_t i = 0; i < common->operand_count; i++)
-        is_input |= is_same_file(common->operands[i], path)
-                    || is_model_file(common->operands[i], path);
     return is_input ? refuse_input(call, name, path) : BERTH_OK;
 }
 

@@ -28,8 +28,9 @@ berth_status input_read(const cli_command *command, const char *what, int fd, si
 berth_status input_take(const cli_call *call);
 /*
  * BERTH_EINVAL, which is printed, where the file that `option` writes to is one that the command
- * reads: what an option of that kind or an operand names, or a configuration or an index beside
- * the model's weights. NULL, "-" and what is not there: BERTH_OK.
+ * reads: what an option of that kind or an operand names, a configuration or an index beside
+ * the model's weights, its own manifest where one is looked for, or anything in a repository of
+ * the hub cache. NULL, "-" and what is not there: BERTH_OK.
  */
 berth_status input_spare(const cli_call *call, const char *option, const char *path);
 /* What to call the file: INPUT_NAME in place of that path. */

@@ -45,6 +45,9 @@ typedef struct berthi_model_source {
 typedef struct berthi_module berthi_module;
 typedef struct berthi_parameter berthi_parameter;
 
+/* Texts that end in NUL; the last one is NULL. */
+typedef const char *const *berthi_words;
+
 #define BERTHI_NO_POSITION UINT32_MAX
 
 /* A parameter or buffer of the model. */
@@ -99,9 +102,6 @@ typedef struct berthi_tie {
     const char *target; /* "lm_head.weight" */
     const char *source; /* "model.embed_tokens.weight" */
 } berthi_tie;
-
-/* Texts that end in NUL; the last one is NULL. */
-typedef const char *const *berthi_words;
 
 typedef struct berthi_architecture {
     berthi_arena arena;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * architecture_buffer.c - buffers: those that checkpoints hold, and those whose
- * size follows from config.json, as that of rotary tables. See architecture_build.h.
+ * size follows from config.json, as that of rotary tables; parameters like these. See
+ * architecture_build.h.
  */
 #include "quant/architecture_build.h"
 #include "quant/format.h"
@@ -95,6 +96,28 @@ take_shape(berthi_build *build, berthi_text path, const buffer *b, berthi_parame
     made->shape = shape;
     if (!berthi_format_can_count(shape, made->rank, &made->elements))
         berthi_build_fail(build, path, shape[0], 0, "a buffer of impossible size");
+}
+
+void
+berthi_build_add_unstored(berthi_build *build, berthi_module *module)
+{
+    const berthi_text path =
+        berthi_build_join(build, build_path(module), berthi_text_of("weight"));
+    uint64_t *const shape = berthi_build_alloc(build, 2, sizeof *shape);
+    berthi_parameter *const made = berthi_build_alloc(build, 1, sizeof *made);
+
+    if (made == NULL || berthi_build_find(build, path) != NULL
+        || !berthi_build_can_size(build, path, 0, &shape[0])
+        || !berthi_build_can_size(build, path, 1, &shape[1])
+        || !berthi_format_can_count(shape, 2, &made->elements))
+        return;
+    made->name = path.bytes;
+    made->name_length = path.length;
+    made->shape = shape;
+    made->rank = 2;
+    made->dtype = build->options->dtype;
+    made->first_piece = BERTHI_NO_POSITION;
+    berthi_build_add(module, made, false);
 }
 
 static berthi_parameter *

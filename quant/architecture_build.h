@@ -11,6 +11,7 @@
  *   architecture_tree.c     the description's nodes -> modules
  *   architecture_module.c   modules and what lies in them
  *   architecture_buffer.c   buffers that no checkpoint holds
+ *   architecture_lack.c     what descriptions lack besides names
  *   architecture_linear.c   what is a linear layer, Conv1D, experts
  *   architecture_guess.c    a tree without a description
  *
@@ -148,9 +149,24 @@ typedef struct build_correction {
     const char *to;
 } build_correction;
 
+bool berthi_build_is_among(berthi_words classes, const char *class_name);
 /* The next one for the class from `*position` on, which begins with 0; NULL: none. */
 const build_correction *berthi_build_correction(const berthi_build *build,
                                                 uint32_t *position);
+
+/* --------------------------------------------------------- architecture_lack.c */
+
+/*
+ * A child that the module at `path` may have behind the one called `behind`, though the
+ * description lacks it; the next one from `*position` on, which begins with 0; NULL: none.
+ */
+const char *berthi_build_lacking_child(const berthi_build *build, berthi_text path,
+                                       berthi_text behind, uint32_t *position);
+/* The expression for an axis that the description has none for, by a name with '*'; NULL. */
+const char *berthi_build_lacking_size(const berthi_build *build, const char *star,
+                                      uint32_t axis);
+/* True for a module whose weight the class makes by itself and does not save. */
+bool berthi_build_is_unstored(const berthi_build *build, berthi_text path);
 
 /* ------------------------------------------------------- architecture_config.c */
 
@@ -211,6 +227,8 @@ berthi_text berthi_build_split(berthi_text path, berthi_text *out_last);
 /* A node's buffers: [name, dtype, shape, persistent] each. */
 void berthi_build_add_buffers(berthi_build *build, berthi_module *module,
                               const berthi_json_value *list);
+/* Its weight, a table of two dims, unless the checkpoint has it, or nothing says how large. */
+void berthi_build_add_unstored(berthi_build *build, berthi_module *module);
 
 /* --------------------------------------------------------- architecture_tree.c */
 

@@ -302,32 +302,36 @@ can_write_star(berthi_text name, char *out, size_t capacity)
     }
 }
 
-/* The expressions for a buffer's axes, a list; NULL. */
-static const berthi_json_value *
-find_dims(const berthi_build *build, berthi_text buffer)
+/* The expression for a buffer's axis; NULL. */
+static const char *
+find_dim(const berthi_build *build, berthi_text buffer, uint32_t axis)
 {
     char star[STAR_CAPACITY];
-    const berthi_json_value *dims;
+    const berthi_json_value *at;
+    const char *expression;
 
     if (!can_write_star(buffer, star, sizeof star))
         return NULL;
-    dims = find_in(build->older, "dims", star);
-    return dims != NULL ? dims : find_in(build->entry, "dims", star);
+    at = find_in(build->older, "dims", star);
+    if (at == NULL)
+        at = find_in(build->entry, "dims", star);
+    if (at == NULL)
+        return berthi_build_lacking_size(build, star, axis);
+    at = berthi_json_first(at);
+    while (axis-- > 0)
+        at = berthi_json_next(at);
+    return berthi_json_can_read_string(at, &expression) ? expression : NULL;
 }
 
 bool
 berthi_build_can_size(const berthi_build *build, berthi_text buffer, uint32_t axis,
                       uint64_t *out)
 {
-    const berthi_json_value *at = berthi_json_first(find_dims(build, buffer));
+    const char *const expression = find_dim(build, buffer, axis);
     evaluation e = { build, 0 };
-    const char *expression;
     double value;
 
-    while (axis-- > 0)
-        at = berthi_json_next(at);
-    if (!berthi_json_can_read_string(at, &expression)
-        || !can_evaluate(&e, expression, 0, &value))
+    if (expression == NULL || !can_evaluate(&e, expression, 0, &value))
         return false;
     value = ceil(value);
     /* Not written as two refusals: NaN compares false. */

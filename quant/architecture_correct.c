@@ -121,8 +121,8 @@ static const line corrections[] = {
 };
 #define CORRECTION_COUNT (uint32_t)(sizeof corrections / sizeof *corrections)
 
-static bool
-is_of(const char *const *classes, const char *class_name)
+bool
+berthi_build_is_among(berthi_words classes, const char *class_name)
 {
     for (; *classes != NULL; classes++)
         if (strcmp(*classes, class_name) == 0)
@@ -140,7 +140,8 @@ berthi_build_correction(const berthi_build *build, uint32_t *position)
         const line *const l =
             at < CORRECTION_COUNT ? &corrections[at] : &newer[at - CORRECTION_COUNT];
 
-        if ((at < CORRECTION_COUNT || !is_old) && is_of(l->classes, build->made->class_name))
+        if ((at < CORRECTION_COUNT || !is_old)
+            && berthi_build_is_among(l->classes, build->made->class_name))
             return &l->names;
     }
     return NULL;

@@ -483,6 +483,20 @@ build_left_out(berthi_build *build, berthi_module *module, const berthi_json_val
     }
 }
 
+/* Children that the description lacks, behind this one of its own. */
+static void
+build_lacking(berthi_build *build, berthi_module *module, berthi_text behind,
+              uint32_t depth)
+{
+    uint32_t position = 0;
+    const char *name;
+
+    while ((name = berthi_build_lacking_child(build, build_path(module), behind, &position))
+           != NULL)
+        build_child(build, NULL, NULL,
+                    (place){ module, berthi_text_of(name), depth + 1, false });
+}
+
 static void
 build_children(berthi_build *build, berthi_module *module, const berthi_json_value *tree,
                uint32_t depth)
@@ -505,6 +519,7 @@ build_children(berthi_build *build, berthi_module *module, const berthi_json_val
         const berthi_json_value *const known = berthi_build_find_node(tree, name);
 
         build_child(build, known, optional, (place){ module, name, depth + 1, false });
+        build_lacking(build, module, name, depth);
         if (order != tree && known != NULL)
             build_left_out(build, module, berthi_json_next(known), optional, depth);
     }
@@ -521,6 +536,8 @@ build_plain(berthi_build *build, node n, const place *at)
         return NULL;
     if (n.children == NULL) {
         berthi_build_fill(build, module);
+        if (berthi_build_is_unstored(build, build_path(module)))
+            berthi_build_add_unstored(build, module);
         berthi_build_add_buffers(build, module, n.buffers);
         return module;
     }
@@ -562,7 +579,7 @@ build_node(berthi_build *build, node n, const place *at)
     if (berthi_json_get(n.object, "list") != NULL
         || berthi_json_get(n.object, "split_list") != NULL)
         return build_list(build, n, at);
-    if (!has && !at->is_known
+    if (!has && !at->is_known && !berthi_build_is_unstored(build, path)
         && (n.children != NULL
                 ? n.parameters != NULL || !is_bare(n.children)
                 : berthi_json_get(n.object, "k") == NULL && n.buffers == NULL))

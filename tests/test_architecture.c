@@ -799,6 +799,103 @@ test_one_of_three(void)
     model_fini(&m);
 }
 
+static const berthi_parameter *
+find_parameter(const berthi_architecture *a, const char *name)
+{
+    return berthi_architecture_find(a, name, strlen(name));
+}
+
+/* Marian makes its positions by itself; older files have them all the same. */
+static void
+test_unstored_parameters(void)
+{
+    static const char stored[] = "model.encoder.embed_positions.weight";
+    static const char unstored[] = "model.decoder.embed_positions.weight";
+    model m = read_model("class MarianMTModel\ntype marian\n"
+                         "config {\"max_position_embeddings\": 6, \"d_model\": 4}\n"
+                         "BF16 5x4 model.encoder.embed_positions.weight\n"
+                         "BF16 9x4 model.shared.weight\n");
+
+    for (int era = 0; era < BERTHI_ERA_COUNT; era++) {
+        berthi_architecture *const a = model_architecture(context, &m, (berthi_era)era);
+        const berthi_parameter *const there = find_parameter(a, stored);
+        const berthi_parameter *const made = find_parameter(a, unstored);
+
+        if (CHECK(there != NULL && made != NULL)) {
+            CHECK_EQ(there->elements, 20);
+            CHECK_EQ(there->piece_count, 1);
+            CHECK_EQ(made->elements, 24);
+            CHECK_EQ(made->first_piece, BERTHI_NO_POSITION);
+            CHECK(!there->is_buffer && !made->is_buffer && !made->is_linear);
+        }
+        CHECK(!a->is_approximate);
+        berthi_architecture_destroy(a);
+    }
+    model_fini(&m);
+}
+
+/* The norm of a step of time is as wide as the state, whose width follows from others. */
+static void
+test_falcon_mamba(void)
+{
+    model m = read_model("class FalconMambaForCausalLM\ntype falcon_mamba\n"
+                         "config {\"hidden_size\": 8, \"expand\": 3}\n"
+                         "BF16 24 backbone.layers.0.mixer.D\n");
+
+    for (int era = 0; era < BERTHI_ERA_COUNT; era++) {
+        berthi_architecture *const a = model_architecture(context, &m, (berthi_era)era);
+        const berthi_parameter *const norm =
+            find_parameter(a, era == BERTHI_ERA_HF4
+                                  ? "backbone.layers.0.mixer.dt_rms"
+                                  : "backbone.layers.0.mixer.dt_layernorm.weight");
+
+        if (CHECK(norm != NULL))
+            CHECK_EQ(norm->elements, 24);
+        berthi_architecture_destroy(a);
+    }
+    model_fini(&m);
+}
+
+/* OPT inside of another model has what it has alone, in its order. */
+static void
+test_inner_opt(void)
+{
+    static const char *const classes[] = { "Blip2ForConditionalGeneration",
+                                           "InstructBlipForConditionalGeneration",
+                                           "InstructBlipVideoForConditionalGeneration" };
+    static const char decoder[] = "language_model.model.decoder.layers";
+
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
+        for (int era = 0; era < BERTHI_ERA_COUNT; era++) {
+            char found[256] = "";
+            char text[1024];
+            const berthi_module *module;
+            berthi_architecture *a;
+            model m;
+
+            snprintf(text, sizeof text,
+                     "class %s\nconfig {\"text_config\": {\"model_type\": \"opt\"}}\n"
+                     "BF16 4x4 %s.0.fc1.weight\n"
+                     "BF16 4x4 language_model.model.decoder.embed_tokens.weight\n"
+                     "BF16 4 language_model.model.decoder.final_layer_norm.weight\n"
+                     "BF16 4x4 language_model.model.decoder.project_in.weight\n"
+                     "BF16 4x4 language_model.model.decoder.project_out.weight\n",
+                     classes[i], decoder);
+            m = read_model(text);
+            a = model_architecture(context, &m, (berthi_era)era);
+            module = a->parameter_of[0]->module;
+            while (module->parent != NULL && module->kind != BERTHI_MODULE_LIST)
+                module = module->parent;
+            T_REQUIRE(CHECK(module->parent != NULL));
+            for (module = module->parent->children; module != NULL; module = module->next)
+                snprintf(found + strlen(found), sizeof found - strlen(found), " %.*s",
+                         (int)module->name_length, module->name);
+            CHECK_STR(found, " embed_tokens project_out project_in final_layer_norm layers");
+            berthi_architecture_destroy(a);
+            model_fini(&m);
+        }
+}
+
 /* ------------------------------------------------------ descriptions of our own */
 
 /* A description of class X, and a model of it. */
@@ -1499,6 +1596,9 @@ main(int argc, char **argv)
     T_RUN(test_guessed_last);
     T_RUN(test_corrections);
     T_RUN(test_one_of_three);
+    T_RUN(test_unstored_parameters);
+    T_RUN(test_falcon_mamba);
+    T_RUN(test_inner_opt);
     T_RUN(test_order_with_gaps);
     T_RUN(test_bare_modules);
     T_RUN(test_expressions);

@@ -66,6 +66,10 @@ struct berthi_parameter {
     bool is_linear_kind;   /* weight of a class derived from a linear layer */
     bool is_conv1d;        /* stored [K, N]; quantized and then stored as [N, K] */
     bool is_experts;       /* experts that the model fuses into one tensor */
+    berthi_words remade;   /* where it is not loaded as it is stored: last parts of the */
+                           /* names of the modules that get its numbers; else NULL      */
+    bool is_alone;         /* what lies beside it by its module's name, as INT8 has it, */
+                           /* the library does not call as it calls the weight          */
     bool is_tie_source;
     const berthi_parameter *tie; /* the parameter it shares memory with, or NULL */
     berthi_module *module;       /* the one it belongs to */

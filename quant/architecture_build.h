@@ -13,6 +13,7 @@
  *   architecture_buffer.c   buffers that no checkpoint holds
  *   architecture_lack.c     what descriptions lack besides names
  *   architecture_linear.c   what is a linear layer, Conv1D, experts
+ *   architecture_remake.c   what is not loaded as it is stored
  *   architecture_guess.c    a tree without a description
  *
  * The first failure stays in `status`; afterwards calls do nothing and return
@@ -192,6 +193,17 @@ void berthi_build_describe_parameter(const berthi_build *build,
 bool berthi_build_is_linear(const berthi_build *build, berthi_text name, bool *out_kind);
 /* Conv1D: needs to know the block. */
 void berthi_build_mark_conv1d(berthi_build *build);
+
+/* ------------------------------------------------------- architecture_remake.c */
+
+/*
+ * Of a tensor of the checkpoint that the library takes apart, puts together with others or
+ * whose rows it moves: last parts of the names of the modules that get its numbers. NULL:
+ * it is loaded as it is stored.
+ */
+berthi_words berthi_build_remade(const berthi_build *build, berthi_text name);
+/* True for a tensor whose name the library knows as a whole, not its module's. */
+bool berthi_build_is_alone(const berthi_build *build, berthi_text name);
 
 /* --------------------------------------------------------- architecture_ties.c */
 

@@ -44,8 +44,10 @@ static const char *const of_sam[] = {
 };
 static const char *const deepseek_v4[] = { "DeepseekV4ForCausalLM", NULL };
 static const char *const ernie[] = { "Ernie4_5_VLMoeForConditionalGeneration", NULL };
+static const char *const inkling[] = { "InklingForConditionalGeneration", NULL };
 static const char *const hunyuan[] = { "HunYuanVLForConditionalGeneration", NULL };
 static const char *const kimi[] = { "Kimi_K25ForConditionalGeneration", NULL };
+static const char *const minimax[] = { "MiniMaxM3SparseForConditionalGeneration", NULL };
 static const char *const nemotron[] = { "NemotronH_Omni_Reasoning_V3", NULL };
 static const char *const omni_thinker[] = { "Qwen2_5OmniThinkerForConditionalGeneration",
                                             NULL };
@@ -118,6 +120,18 @@ static const line corrections[] = {
     { kimi, { "language_model.model.layers.*.mlp.experts.*.up_proj.weight",
               "model.language_model.layers.*.mlp.experts.gate_up_proj" } },
     { qianfan, { "language_model.model.layers", "model.language_model.layers" } },
+
+    /* Layers without experts, which the described configuration has none of. */
+    { inkling, { "model.llm.layers.*.mlp.w13_dn",
+                 "model.language_model.layers.*.mlp.gate_proj" } },
+    { inkling, { "model.llm.layers.*.mlp.w2_md",
+                 "model.language_model.layers.*.mlp.down_proj" } },
+    { minimax, { "language_model.model.layers.*.mlp.down_proj",
+                 "model.language_model.layers.*.mlp.down_proj" } },
+    { minimax, { "language_model.model.layers.*.mlp.gate_proj",
+                 "model.language_model.layers.*.mlp.gate_up_proj" } },
+    { minimax, { "language_model.model.layers.*.mlp.up_proj",
+                 "model.language_model.layers.*.mlp.gate_up_proj" } },
 };
 #define CORRECTION_COUNT (uint32_t)(sizeof corrections / sizeof *corrections)
 

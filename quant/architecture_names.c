@@ -324,6 +324,9 @@ take_tensor(naming *n, uint32_t position)
             parameter = add_parameter(build, &tensor, renamed);
         if (parameter == NULL)
             return;
+        if (parameter->remade == NULL)
+            parameter->remade = berthi_build_remade(build, name);
+        parameter->is_alone |= berthi_build_is_alone(build, name);
         if (index.end > 0)
             keep_fused(n, name, index, parameter);
     }

@@ -268,22 +268,12 @@ can_follow_rules(berthi_rules *rules, candidate *c)
     return false;
 }
 
-static bool
-is_linear(const berthi_rules *rules, const berthi_parameter *parameter)
-{
-    const berthi_era era = rules->options.era;
-
-    return parameter->is_linear
-           || (parameter->is_linear_kind
-               && (era == BERTHI_ERA_HF4 || era == BERTHI_ERA_HF5_0));
-}
-
 /* As that release of transformers does it. */
 static void
 follow_era(berthi_rules *rules, candidate *c)
 {
     const berthi_parameter *const parameter = c->parameter;
-    const bool is_layer = is_linear(rules, parameter);
+    const bool is_layer = berthi_skip_is_layer(rules->architecture, parameter);
     const int32_t obstacle = find_obstacle(c, rules->options.type);
     uint32_t skip;
 
@@ -297,6 +287,9 @@ follow_era(berthi_rules *rules, candidate *c)
         leave(c, (berthi_cause)obstacle, 0);
     else if ((skip = berthi_skip_list_find(&rules->skips, parameter)) != BERTHI_NO_SKIP)
         leave(c, BERTHI_CAUSE_SKIPPED, skip);
+    else if (parameter->remade != NULL
+             || (parameter->is_alone && rules->options.type == BERTH_ENCODING_INT8))
+        leave(c, BERTHI_CAUSE_REMADE, 0);
     else if (is_layer)
         quantize_layer(rules, c);
     else
@@ -411,41 +404,26 @@ berthi_rules_check_skips(const berthi_rules *rules, berth_error *error)
                        "the model has no such module to skip");
 }
 
-/* The layers that loaders look at. Tied ones hold nothing of their own. */
-static uint32_t
-list_layers(const berthi_rules *rules, berthi_skip_layer *layers)
-{
-    static const char suffix[] = ".weight";
-    const size_t end = strlen(suffix);
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < rules->source.count; i++) {
-        const berthi_parameter *const p = rules->architecture->parameter_of[i];
-
-        if (p->tie != NULL || !is_linear(rules, p) || p->name_length <= end
-            || !berthi_text_ends((berthi_text){ p->name, p->name_length }, suffix))
-            continue;
-        layers[count++] = (berthi_skip_layer){ .name = p->name,
-                                               .length = p->name_length - end,
-                                               .is_quantized = rules->is_quantized[i] };
-    }
-    return count;
-}
-
 berth_status
 berthi_rules_spell_skips(berthi_rules *rules, berthi_skip_words *out, berth_error *error)
 {
+    const berthi_skip_model model = { rules->architecture, &rules->source,
+                                      rules->is_quantized };
     berth_context *const context = rules->arena.context;
-    const uint64_t capacity = rules->source.count;
+    const uint64_t capacity = berthi_skip_layers_most(&model);
     berthi_skip_layer *const layers = berthi_memory_array(
         context, BERTHI_PURPOSE_SCRATCH, capacity, sizeof *layers);
+    uint32_t count;
     berth_status status;
 
     memset(out, 0, sizeof *out);
     if (layers == NULL)
         return lack_memory(error);
-    status = berthi_skip_list_spell(&rules->skips, &rules->arena, layers,
-                                    list_layers(rules, layers), out, error);
+    if (berthi_skip_layers_can_list(&model, &rules->arena, layers, &count))
+        status = berthi_skip_list_spell(&rules->skips, &rules->arena, layers, count, out,
+                                        error);
+    else
+        status = lack_memory(error);
     berthi_memory_free(context, BERTHI_PURPOSE_SCRATCH, layers,
                        capacity * sizeof *layers);
     return status;

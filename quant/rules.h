@@ -38,6 +38,7 @@
     X(SKIPPED, "skip list")            /* number: of the entry */                          \
     X(TIED, "tied")                    /* shares memory with another tensor */             \
     X(FUSED, "fused experts")          /* left alone, as transformers 5 does */            \
+    X(REMADE, "not loaded as stored")  /* transformers divides it, joins it, moves rows */ \
     X(NOT_LINEAR, "no linear layer")                                                       \
     X(NOT_FLOAT, "dtype")              /* integers, 8-bit floats, 64-bit floats */         \
     X(SHAPE, "shape")                  /* no elements, or no matrix */

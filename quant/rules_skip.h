@@ -63,6 +63,22 @@ typedef struct berthi_skip_layer {
     bool is_listed;   /* used while the list is spelt */
 } berthi_skip_layer;
 
+/* What layers are listed of. */
+typedef struct berthi_skip_model {
+    const berthi_architecture *architecture;
+    const berthi_model_source *source;
+    const bool *is_quantized; /* by position of the source */
+} berthi_skip_model;
+
+/* True for the weight of what that release makes a quantized layer of. */
+bool berthi_skip_is_layer(const berthi_architecture *architecture,
+                          const berthi_parameter *parameter);
+/* How many layers there are at most. */
+uint64_t berthi_skip_layers_most(const berthi_skip_model *model);
+/* Fills `layers`, which has room for so many; false: out of memory. */
+bool berthi_skip_layers_can_list(const berthi_skip_model *model, berthi_arena *arena,
+                                 berthi_skip_layer *layers, uint32_t *out_count);
+
 /* As berthi_rules_spell_skips() does it; `out` is all zero, texts are the arena's. */
 berth_status berthi_skip_list_spell(const berthi_skip_list *list, berthi_arena *arena,
                                     berthi_skip_layer *layers, uint32_t count,

@@ -605,6 +605,175 @@ test_stacked_experts(void)
     end_setting(&s);
 }
 
+/* ------------------------------------------------------ not loaded as it is stored */
+
+/* Each class that the library rearranges weights of, one of them, and what gets it. */
+static const struct {
+    const char *class_name;
+    const char *weight;
+    const char *skips; /* beside automatic ones: ends of names, "v_proj" of "qkv_proj", too */
+} remade[] = {
+    { "GteForMaskedLM", "gte.encoder.layer.0.attention.qkv_proj.weight",
+      "q_proj,k_proj,v_proj" },
+    { "GteForMaskedLM", "gte.encoder.layer.0.mlp.up_gate_proj.weight",
+      "gate_proj,up_proj" },
+    { "HrmTextForCausalLM", "model.H_module.layers.0.attn.gqkv_proj.weight",
+      "gate_proj,q_proj,k_proj,v_proj" },
+    { "HrmTextForCausalLM", "model.L_module.layers.0.mlp.gate_up_proj.weight",
+      "gate_proj,up_proj" },
+    { "InklingForConditionalGeneration", "model.llm.layers.0.mlp.w13_dn.weight",
+      "gate_proj,up_proj,w13_dn" },
+    { "JinaEmbeddingsV3ForMaskedLM", "roberta.encoder.layers.0.mixer.Wqkv.weight",
+      "q_proj,k_proj,v_proj,Wqkv" },
+    { "Kimi_K25ForConditionalGeneration", "vision_tower.encoder.blocks.0.wqkv.weight",
+      "q_proj,k_proj,v_proj,wqkv" },
+    { "MiniMaxM3SparseForConditionalGeneration",
+      "language_model.model.layers.0.mlp.gate_proj.weight", "gate_up_proj,gate_proj" },
+    { "MiniMaxM3SparseForConditionalGeneration",
+      "language_model.model.layers.0.mlp.up_proj.weight", "gate_up_proj,up_proj" },
+    { "MiniMaxM3SparseForConditionalGeneration",
+      "language_model.model.layers.0.block_sparse_moe.shared_experts.gate_proj.weight",
+      "gate_up_proj,gate_proj" },
+    { "MiniMaxM3SparseForConditionalGeneration",
+      "language_model.model.layers.0.block_sparse_moe.shared_experts.up_proj.weight",
+      "gate_up_proj,up_proj" },
+    { "MistralLarge4ForConditionalGeneration",
+      "vision_encoder.transformer.layers.0.attention.wk.weight", "k_proj,wk" },
+    { "MistralLarge4ForConditionalGeneration",
+      "vision_encoder.transformer.layers.0.attention.wq.weight", "q_proj,wq" },
+    { "Molmo2ForConditionalGeneration",
+      "model.transformer.blocks.0.self_attn.att_proj.weight",
+      "q_proj,k_proj,v_proj,att_proj" },
+    { "Molmo2ForConditionalGeneration", "model.transformer.blocks.0.mlp.ff_proj.weight",
+      "gate_proj,up_proj,ff_proj" },
+    { "Nemotron3_5TranscribeForConditionalGeneration",
+      "ctc_timestamp.decoder.transformer.layers.0.attn.w_qkv.weight",
+      "q_proj,k_proj,v_proj,w_qkv" },
+    { "NemotronH_Omni_Reasoning_V3",
+      "vision_model.radio_model.model.blocks.0.attn.qkv.weight",
+      "q_proj,k_proj,v_proj,qkv" },
+    { "NomicBertForMaskedLM", "nomic_bert.encoder.layers.0.attn.Wqkv.weight",
+      "q_proj,k_proj,v_proj,Wqkv" },
+    { "QianfanOCRForConditionalGeneration", "vision_model.encoder.layers.0.attn.qkv.weight",
+      "q_proj,k_proj,v_proj,qkv" },
+    { "Step3p7ForConditionalGeneration",
+      "vision_model.transformer.resblocks.0.attn.in_proj_weight", "q_proj,k_proj,v_proj" },
+    { "UnlimitedOcrForConditionalGeneration",
+      "model.vision_model.transformer.layers.0.self_attn.qkv_proj.weight",
+      "q_proj,k_proj,v_proj" },
+};
+
+/* The list without the automatic entries, which come first. */
+static void
+check_spelt_behind(setting *s, const char *expected)
+{
+    berthi_skip_words words;
+    berth_error error;
+    char text[512] = "";
+    size_t length = 0;
+    uint32_t count;
+    const berthi_skip *const skips = berthi_rules_skips(s->rules, &count);
+    uint32_t own = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        own += skips[i].origin != BERTHI_SKIP_FP32; /* which loaders add by themselves */
+    (void)count_quantized(s);
+    T_REQUIRE(CHECK_EQ(berthi_rules_spell_skips(s->rules, &words, &error), BERTH_OK));
+    CHECK(words.is_other);
+    T_REQUIRE(CHECK(words.count >= own));
+    for (uint32_t i = own; i < words.count; i++)
+        length += (size_t)snprintf(text + length, sizeof text - length, "%s%s",
+                                   i > own ? "," : "", words.texts[i]);
+    if (!CHECK_STR(text, expected))
+        T_NOTE("%s", s->m.class_name);
+}
+
+/* Left plain, and so are all modules that get it; a rule of the user's is followed. */
+static void
+test_remade(void)
+{
+    for (size_t i = 0; i < sizeof remade / sizeof *remade; i++) {
+        char text[512];
+        setting s;
+
+        snprintf(text, sizeof text, "class %s\nconfig {}\nBF16 24x8 %s\n"
+                 "BF16 8x8 vision_encoder.transformer.layers.1.attention.wv.weight\n",
+                 remade[i].class_name, remade[i].weight);
+        s = read_setting(text);
+        set_rules(&s, (berthi_rules_options){ .era = BERTHI_ERA_HF5 }, NULL);
+        check_explained(&s, remade[i].weight, "not loaded as stored");
+        check_spelt_behind(&s, remade[i].skips);
+        set_rules(&s, (berthi_rules_options){ .era = BERTHI_ERA_HF5_0 }, NULL);
+        CHECK_EQ(is_quantized(&s, remade[i].weight), false);
+        set_rules(&s, (berthi_rules_options){ .era = BERTHI_ERA_HF5 }, "quantize *\n");
+        CHECK_EQ(is_quantized(&s, remade[i].weight), true);
+        end_setting(&s);
+    }
+}
+
+/* What INT8 has beside a weight is looked for by another module's name; 4 bits have theirs. */
+static void
+test_alone(void)
+{
+    static const char *const cases[][2] = {
+        { "DeepseekV4ForCausalLM", "head.weight" },
+        { "Inkling2ForCausalLM", "model.llm.unembed.weight" },
+        { "Inkling2ForConditionalGeneration", "model.llm.unembed.weight" },
+        { "InklingForConditionalGeneration", "model.llm.unembed.weight" },
+        { "UnlimitedOcrForConditionalGeneration", "model.projector.layers.weight" },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        berthi_rules_options options;
+        char text[512];
+        setting s;
+
+        snprintf(text, sizeof text, "class %s\nconfig {}\nBF16 8x8 %s\n", cases[i][0],
+                 cases[i][1]);
+        s = read_setting(text);
+        options = with_skips(&s, BERTHI_ERA_HF5, "[]");
+        set_rules(&s, options, NULL);
+        if (!CHECK_EQ(is_quantized(&s, cases[i][1]), true))
+            T_NOTE("%s", cases[i][0]);
+        options.type = BERTH_ENCODING_INT8;
+        set_rules(&s, options, NULL);
+        check_explained(&s, cases[i][1], "not loaded as stored");
+        options.era = BERTHI_ERA_HF4;
+        set_rules(&s, options, NULL);
+        CHECK_EQ(is_quantized(&s, cases[i][1]), true);
+        end_setting(&s);
+    }
+}
+
+/* 4.x has none of these classes, and layers of other names are loaded as they are. */
+static void
+test_not_remade(void)
+{
+    static const char fused[] = "nomic_bert.encoder.layers.0.attn.Wqkv.weight";
+    static const char text_q[] = "layers.0.attention.wq.weight";
+    setting s = read_setting("class NomicBertForMaskedLM\nconfig {}\n"
+                             "BF16 24x8 nomic_bert.encoder.layers.0.attn.Wqkv.weight\n"
+                             "BF16 8x8 nomic_bert.encoder.layers.0.attn.out_proj.weight\n"
+                             "BF16 8x8 nomic_bert.layers.1.self_attn.q_proj.weight\n");
+
+    set_rules(&s, (berthi_rules_options){ .era = BERTHI_ERA_HF4 }, NULL);
+    CHECK_EQ(is_quantized(&s, fused), true);
+    set_rules(&s, (berthi_rules_options){ .era = BERTHI_ERA_HF5 }, NULL);
+    CHECK_EQ(is_quantized(&s, "nomic_bert.encoder.layers.0.attn.out_proj.weight"), true);
+    CHECK_EQ(is_quantized(&s, "nomic_bert.layers.1.self_attn.q_proj.weight"), true);
+    /* Where one layer's are quantized the others have their whole names. */
+    check_spelt_behind(&s, "nomic_bert.layers.0.self_attn.q_proj,k_proj,v_proj,Wqkv");
+    end_setting(&s);
+    s = read_setting("class MistralLarge4ForConditionalGeneration\nconfig {}\n"
+                     "BF16 8x8 layers.0.attention.wq.weight\n"
+                     "BF16 8x8 vision_encoder.transformer.layers.0.attention.wv.weight\n");
+    set_rules(&s, (berthi_rules_options){ .era = BERTHI_ERA_HF5 }, NULL);
+    CHECK_EQ(is_quantized(&s, text_q), true);
+    CHECK_EQ(is_quantized(&s, "vision_encoder.transformer.layers.0.attention.wv.weight"),
+             true);
+    end_setting(&s);
+}
+
 /* -------------------------------------------------------------- other obstacles */
 
 static void
@@ -1030,6 +1199,9 @@ main(int argc, char **argv)
     T_RUN(test_strict_float32);
     T_RUN(test_experts);
     T_RUN(test_stacked_experts);
+    T_RUN(test_remade);
+    T_RUN(test_alone);
+    T_RUN(test_not_remade);
     T_RUN(test_obstacles);
     T_RUN(test_rules_order);
     T_RUN(test_conditions);

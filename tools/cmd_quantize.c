@@ -51,6 +51,9 @@ static const char *const quantize_description[] = {
     "becomes of the parameters, by encoding, and every rule that left some as they are.",
     "config.json says what loaders have to know: where globs or rules leave other layers "
     "plain than transformers would, it lists them as modules to skip.",
+    "Weights that transformers divides, joins or whose rows it moves as it loads them, such as "
+    "one of queries, keys and values for three layers, stay plain: it cannot do that with codes. "
+    "A rule that names them quantizes them, for other loaders.",
     "Shards are filled as transformers fills them: pieces of one tensor of the model, such "
     "as experts that are left plain, stay in one file, however large that gets.",
     "Warnings tell of a model without config.json, which no loader will know, of one shard "

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * convert_remarks.c - what a conversion does though it may not be what was meant:
- * part of a model, a model that no loader knows, nothing that is quantized, experts that
- * stay as they are, two widths in one model.
+ * part of a model, a model that no loader knows, nothing that is quantized, a tied head that
+ * is not skipped, experts that stay as they are, two widths in one model.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -130,6 +130,25 @@ remark_none(berthi_convert *convert, berthi_findings *findings)
                            "them");
 }
 
+/* An automatic list has all that is tied. */
+static void
+remark_tied(berthi_convert *convert, berthi_findings *findings)
+{
+    const berthi_parameter *const torn = convert->recipe.rules != NULL
+                                             ? berthi_rules_find_torn(convert->recipe.rules)
+                                             : NULL;
+
+    if (torn == NULL || convert->checkpoint->config_text == NULL)
+        return;
+    berthi_findings_remark(findings, BERTH_SEVERITY_WARNING, BERTH_REASON_UNSUPPORTED,
+                           &(berthi_about){ .file = convert->checkpoint->path,
+                                            .tensor = torn->name,
+                                            .tensor_length = (size_t)torn->name_length },
+                           "is the embedding once more, which is not quantized, and no "
+                           "module to skip names it: transformers makes a quantized layer of "
+                           "it, and does not run the model");
+}
+
 /* --------------------------------------------------------------------- experts */
 
 static bool
@@ -210,6 +229,7 @@ berthi_convert_remark(berthi_convert *convert)
     berthi_recipe_remark_skips(&convert->recipe, &findings);
     remark_part(convert, &findings);
     remark_none(convert, &findings);
+    remark_tied(convert, &findings);
     remark_experts(convert, &findings);
     remark_mixture(convert, &findings);
     berthi_findings_fini(&findings);

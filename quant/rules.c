@@ -404,6 +404,23 @@ berthi_rules_check_skips(const berthi_rules *rules, berth_error *error)
                        "the model has no such module to skip");
 }
 
+const berthi_parameter *
+berthi_rules_find_torn(const berthi_rules *rules)
+{
+    const berthi_architecture *const a = rules->architecture;
+
+    if (!rules->options.has_skips)
+        return NULL;
+    for (const berthi_module *module = a->root; module != NULL;
+         module = berthi_module_after(module))
+        for (const berthi_parameter *p = module->parameters; p != NULL; p = p->next)
+            if (p->tie != NULL && berthi_skip_is_layer(a, p)
+                && !berthi_skip_is_layer(a, p->tie)
+                && berthi_skip_list_find(&rules->skips, p) == BERTHI_NO_SKIP)
+                return p;
+    return NULL;
+}
+
 berth_status
 berthi_rules_spell_skips(berthi_rules *rules, berthi_skip_words *out, berth_error *error)
 {

@@ -122,6 +122,12 @@ uint32_t berthi_rules_find_idle_skip(const berthi_rules *rules, uint32_t entry);
 /* Fails with RULE_UNUSED naming that entry, where there is one. */
 berth_status berthi_rules_check_skips(const berthi_rules *rules, berth_error *error);
 
+/*
+ * A layer that shares its memory with what is no layer, so that it stays plain, and that the
+ * user's skip list does not stand for; NULL: there is none.
+ */
+const berthi_parameter *berthi_rules_find_torn(const berthi_rules *rules);
+
 /* The skip list in force: users' entries as given, automatic ones sorted. */
 const berthi_skip *berthi_rules_skips(const berthi_rules *rules, uint32_t *out_count);
 

@@ -494,6 +494,40 @@ test_experts_as_int8(void)
     check_remark(&c, model, 0, 0, "", "");
 }
 
+/* A list of the user's takes the place of the automatic one, which has all that is tied. */
+static void
+test_tied_head(void)
+{
+    const char *const model = make("BF16 9x32 model.embed_tokens.weight\n"
+                                   "BF16 9x32 model.layers.0.mlp.up_proj.weight\n"
+                                   "BF16 9x32 model.layers.0.mlp.down_proj.weight\n"
+                                   "BF16 32 model.norm.weight\n");
+    static const char *const other[] = { "down_proj" };
+    static const char *const head[] = { "lm_head" };
+    converted c;
+
+    fixture_text(in(model, "config.json"),
+                 "{\"architectures\": [\"Qwen2ForCausalLM\"], \"model_type\": \"qwen2\", "
+                 "\"dtype\": \"bfloat16\", \"tie_word_embeddings\": true}");
+    converted_begin(&c, NULL, BERTH_ENCODING_NF4);
+    check_remark(&c, model, 0, 0, "", "");
+    c.options.has_skips = 1;
+    c.options.skip_modules = other;
+    c.options.skip_count = 1;
+    check_remark(&c, model, 1, BERTH_REASON_UNSUPPORTED, model,
+                 "is the embedding once more, which is not quantized, and no module to skip "
+                 "names it: transformers makes a quantized layer of it, and does not run the "
+                 "model");
+    CHECK_STR(c.finding.tensor, "lm_head.weight");
+    c.options.skip_modules = head;
+    check_remark(&c, model, 0, 0, "", "");
+    fixture_text(in(model, "config.json"),
+                 "{\"architectures\": [\"Qwen2ForCausalLM\"], \"model_type\": \"qwen2\", "
+                 "\"dtype\": \"bfloat16\", \"tie_word_embeddings\": false}");
+    c.options.skip_modules = other;
+    check_remark(&c, model, 0, 0, "", "");
+}
+
 /* Both kinds of 4 bits are one word in config.json; 8 bits are another. */
 static void
 test_two_widths(void)
@@ -537,6 +571,7 @@ main(int argc, char **argv)
     T_RUN(test_one_shard_of_several);
     T_RUN(test_none_quantized);
     T_RUN(test_experts_as_int8);
+    T_RUN(test_tied_head);
     T_RUN(test_two_widths);
     T_MAIN_END;
 }

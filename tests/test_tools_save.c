@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -187,6 +188,28 @@ test_temporary_name_is_taken(void)
     check_text(path, "the other");
     check_text(victim, "precious");
     CHECK_EQ(fixture_count(folder), 3); /* the link is not ours to remove */
+}
+
+/* Of a name as long as names can be its end is taken, whole characters of it. */
+static void
+test_long_name(void)
+{
+    const char *const folder = fixture_folder();
+    char name[256] = "";
+    char begun[512];
+    save v;
+
+    for (int i = 0; i < 125; i++)
+        strcat(name, "\xC3\xA9");
+    strcat(name, ".json"); /* 255 bytes: the last 200 begin within a character */
+    CHECK_EQ(save_begin(&v, &command, fixture_format("%s/%s", folder, name), false),
+             BERTH_OK);
+    snprintf(begun, sizeof begun, "%s/.%s.berth-%ld.tmp", folder, name + 56, (long)getpid());
+    CHECK_EQ(access(begun, F_OK), 0);
+    CHECK_EQ(save_end(&v, BERTH_OK), BERTH_OK);
+    CHECK_EQ(fixture_count(folder), 1);
+    CHECK_EQ(save_end(&v, BERTH_EINVAL), BERTH_EINVAL); /* nothing is left to end */
+    CHECK_EQ(access(fixture_format("%s/%s", folder, name), F_OK), 0);
 }
 
 /* One that ends the process takes with it what is not complete, and nothing else. */
@@ -391,6 +414,7 @@ main(int argc, char **argv)
     T_RUN(test_weights);
     T_RUN(test_meets_another);
     T_RUN(test_temporary_name_is_taken);
+    T_RUN(test_long_name);
     T_RUN(test_signal);
     T_RUN(test_places);
     T_RUN(test_standard_output);

@@ -3263,7 +3263,8 @@ typedef struct berth_estimate_options {
     uint32_t fragmentation_percent; /* of what comes and goes; 5 unless changed       */
     uint64_t context;        /* tokens of a sequence, prompt and answer; 0: 4096, or the
                                 longest of `tokens`, or what the model is made for    */
-    uint64_t prompt;         /* of them computed at once; 0: all                      */
+    uint64_t prompt;         /* of them computed at once; 0: all. No more than `context`, or
+                                than one of `contexts`: those that are shorter, all  */
     uint64_t source;         /* encoder-decoder: tokens of the encoder's input        */
     uint64_t batch;          /* sequences; 0: 1                                       */
     uint64_t runtime_bytes;  /* of a device's context; 512 MiB unless changed         */

@@ -88,11 +88,26 @@ default_context(const berthi_estimating *m)
     return positions > 0 ? berthi_min_u64(positions, DEFAULT_CONTEXT) : DEFAULT_CONTEXT;
 }
 
+/* Of several contexts the longest: shorter ones are computed at once. */
+static berth_status
+check_prompt(const berthi_estimating *m)
+{
+    const berth_estimate_options *const options = &m->options;
+    uint64_t longest = m->train.base.context;
+
+    for (uint32_t i = 0; i < options->context_count; i++)
+        longest = berthi_max_u64(longest, options->contexts[i]);
+    return options->prompt <= longest
+               ? BERTH_OK
+               : berthi_fail_argument(m->error, "prompt", "is longer than the context");
+}
+
 static berth_status
 take_sizes(berthi_estimating *m)
 {
     const berth_estimate_options *const options = &m->options;
     berthi_estimate_options *const base = &m->train.base;
+    berth_status status;
 
     base->block_size = options->block_size > 0 ? options->block_size : DEFAULT_BLOCK;
     base->keeps_experts = options->keeps_experts != 0;
@@ -114,7 +129,8 @@ take_sizes(berthi_estimating *m)
     for (uint32_t i = 0; i < options->context_count; i++)
         if (options->contexts[i] == 0)
             return berthi_fail_argument(m->error, "contexts", "has one of 0 tokens");
-    return berthi_estimate_check(base, m->error);
+    status = berthi_estimate_check(base, m->error);
+    return status == BERTH_OK ? check_prompt(m) : status;
 }
 
 static berth_status

@@ -165,7 +165,10 @@ add_activations(berthi_estimate *out, const berthi_shape *shape,
                                       BERTHI_BASIS_FORMULA, word };
     const berthi_line_kind logits = { BERTHI_PART_LOGITS, BERTHI_PLACE_DEVICE,
                                       BERTHI_BASIS_FORMULA, "f32" };
-    const uint64_t prompt = options->prompt > 0 ? options->prompt : options->context;
+    /* A context that is shorter is computed at once. */
+    const uint64_t prompt = options->prompt > 0
+                                ? berthi_min_u64(options->prompt, options->context)
+                                : options->context;
     const uint64_t tokens = berthi_times(options->batch, prompt);
     const uint64_t peak = largest_peak(shape);
     const uint64_t heads = options->is_eager ? most_heads(shape) : 0;

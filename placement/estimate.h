@@ -202,7 +202,7 @@ typedef struct berthi_estimate_options {
     bool is_eager;             /* attention without a fused kernel                  */
     bool has_all_logits;       /* of every position of the prompt                   */
     uint64_t context;          /* tokens of a sequence, prompt and answer           */
-    uint64_t prompt;           /* computed at once; 0: all of the context           */
+    uint64_t prompt;           /* computed at once, of the context; 0: all of it    */
     uint64_t source;           /* encoder-decoder: tokens of the encoder's input    */
     uint64_t batch;            /* sequences                                         */
     uint64_t context_bytes;    /* of the runtime                                    */

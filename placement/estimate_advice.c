@@ -128,7 +128,6 @@ try_context(advising *a, bool is_enough)
     if (is_enough && tried.context < BERTHI_ADVICE_CONTEXT)
         return;
     tried.context = berthi_max_u64(tried.context, BERTHI_ADVICE_CONTEXT);
-    tried.prompt = berthi_min_u64(tried.prompt, tried.context);
     if (berthi_advice_add(a->list, bytes_of(a, &tried), "shorter conversations",
                           "a context of %" PRIu64 " tokens", tried.context))
         take(a, &tried);

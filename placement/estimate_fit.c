@@ -204,8 +204,6 @@ can_fit_context(const berthi_estimate_model *model, const berthi_weight_sums *su
                 berthi_estimate_options options, const berthi_fit_budget *budget,
                 uint64_t context)
 {
-    /* A prompt that is all of the context grows with it. */
-    options.prompt = berthi_min_u64(options.prompt, context);
     options.context = context;
     return berthi_fit_is_held(model, sums, &options, budget);
 }
@@ -298,14 +296,12 @@ berthi_estimate_table(const berthi_estimate_model *model,
     for (uint32_t row = 0; row < cells->type_count; row++) {
         cell.type = cells->types[row];
         cell.context = options->context;
-        cell.prompt = options->prompt;
         status = berthi_estimate_check(&cell, error);
         if (status != BERTH_OK)
             return status;
         berthi_estimate_weights(model, &cell, &sums);
         for (uint32_t column = 0; column < cells->context_count; column++) {
             cell.context = cells->contexts[column];
-            cell.prompt = berthi_min_u64(options->prompt, cell.context);
             status = berthi_estimate_with(model, &sums, &cell, &estimate, error);
             if (status != BERTH_OK)
                 return status;

@@ -233,8 +233,6 @@ berthi_estimate_check(const berthi_estimate_options *options, berth_error *error
         return fail_option(error, "block_size", "is no power of two from 32 to 4096");
     if (options->context == 0)
         return fail_option(error, "context", "is 0 tokens");
-    if (options->prompt > options->context)
-        return fail_option(error, "prompt", "is longer than the context");
     if (options->batch == 0)
         return fail_option(error, "batch", "is 0 sequences");
     if (options->fragmentation_percent > 100)

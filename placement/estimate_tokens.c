@@ -283,7 +283,6 @@ berthi_tokens_measure_inference(const void *user, uint64_t length, uint64_t batc
     berthi_estimate estimate;
 
     options.context = length;
-    options.prompt = berthi_min_u64(options.prompt, length);
     options.batch = batch;
     if (inference->budget != NULL
         && !berthi_fit_is_held(inference->model, inference->sums, &options,

@@ -465,6 +465,10 @@ test_attention_is_larger(void)
     CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_SCORES), 3 * 8 * 4 * 10 * 8);
     CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_LOGITS), 3 * 4 * 100 * 4);
     CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_ACTIVATIONS), 3 * 4 * 4 * 960);
+    options.prompt = 11; /* more than the context is all of it */
+    out = estimate(e, &options);
+    CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_ACTIVATIONS), 3 * 10 * 4 * 960);
+    CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_LOGITS), 3 * 10 * 100 * 4);
 }
 
 static void
@@ -537,7 +541,6 @@ static void less_cache(berthi_estimate_options *o) { o->cache_type = -1; }
 static void no_dtype(berthi_estimate_options *o) { o->dtype = BERTH_I8; }
 static void no_block(berthi_estimate_options *o) { o->block_size = 48; }
 static void no_context(berthi_estimate_options *o) { o->context = 0; }
-static void long_prompt(berthi_estimate_options *o) { o->prompt = o->context + 1; }
 static void no_batch(berthi_estimate_options *o) { o->batch = 0; }
 static void lost(berthi_estimate_options *o) { o->fragmentation_percent = 101; }
 
@@ -550,8 +553,8 @@ test_refusals(void)
     } rows[] = { { no_type, "`type`" },          { less_type, "`type`" },
                  { no_cache, "cache_type" },   { less_cache, "cache_type" },
                  { no_dtype, "dtype" },        { no_block, "block_size" },
-                 { no_context, "context" },    { long_prompt, "prompt" },
-                 { no_batch, "batch" },        { lost, "fragmentation_percent" } };
+                 { no_context, "context" },    { no_batch, "batch" },
+                 { lost, "fragmentation_percent" } };
     const estimated *const e = estimated_config("llama-3-8b");
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

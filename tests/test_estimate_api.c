@@ -658,6 +658,7 @@ test_table(void)
                                          "fp4" };
     berth_estimate_options options;
     berth_estimate_fit fit;
+    uint64_t shorter;
     asked a;
 
     berth_estimate_options_init(&options);
@@ -678,11 +679,26 @@ test_table(void)
         CHECK_LT(fit.bytes[0], fit.bytes[1]);
     }
     CHECK_EQ(fit.bytes[1], a.summary.device_bytes);
+    /* One that is shorter than the prompt is computed at once. */
+    options.context = 1024;
+    options.prompt = 2048;
+    T_REQUIRE(ask(&a, &options) == BERTH_OK);
+    shorter = a.summary.device_bytes;
+    CHECK_EQ(berth_estimate_get_fit(a.estimate, 4, &fit), BERTH_OK);
+    CHECK_EQ(fit.bytes[0], a.summary.device_bytes);
+    options.context = 8192;
+    T_REQUIRE(ask(&a, &options) == BERTH_OK);
+    CHECK_EQ(berth_estimate_get_fit(a.estimate, 4, &fit), BERTH_OK);
+    CHECK_EQ(fit.bytes[1], a.summary.device_bytes);
+    options.contexts = NULL;
+    options.context_count = 0;
+    options.context = 1024;
+    options.prompt = 0;
+    T_REQUIRE(ask(&a, &options) == BERTH_OK);
+    CHECK_EQ(shorter, a.summary.device_bytes);
     end(&a);
     /* f16 files are not the same in bf16, byte by byte they are. */
     T_REQUIRE(open_shape(&a, config_folder("gpt2"), NULL) == BERTH_OK);
-    options.contexts = NULL;
-    options.context_count = 0;
     options.type = NULL;
     options.context = 512;
     T_REQUIRE(ask(&a, &options) == BERTH_OK);
@@ -883,6 +899,8 @@ test_refused_options(void)
     REFUSE("block_size", "is no power", o.block_size = 48);
     REFUSE("prompt", "is longer", o.context = 8, o.prompt = 9);
     REFUSE("fragmentation_percent", "more than 100", o.fragmentation_percent = 101);
+    REFUSE("prompt", "is longer", o.context = 8, o.contexts = some, o.context_count = 2,
+           o.prompt = 24 * GIB + 1);
     REFUSE("contexts", "is NULL", o.context_count = 1);
     REFUSE("contexts", "of 0 tokens", o.context_count = 1, o.contexts = zero);
     REFUSE("contexts", "more than 64", o.context_count = 65, o.contexts = some);

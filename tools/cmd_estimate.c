@@ -33,7 +33,7 @@ static const cli_option estimate_options[] = {
     { "context", 'c', CLI_TEXT, offsetof(estimate_arguments, contexts), "N[,N...]", NULL,
      NULL, "tokens of a sequence, or several for a table; 4096, 8k, 128k" },
     { "prompt", '\0', CLI_TEXT, offsetof(estimate_arguments, prompt), "N", NULL, NULL,
-     "tokens computed at once, when chunked; without it, the whole context" },
+     "tokens computed at once, when chunked; without it, or in a shorter context, all" },
     { "source", '\0', CLI_TEXT, offsetof(estimate_arguments, source), "N", NULL, NULL,
      "encoder-decoder models: tokens of the encoder's input" },
     { "batch", 'b', CLI_TEXT, offsetof(estimate_arguments, batch), "N", NULL, "1",

@@ -18,8 +18,10 @@
  *                 tokens * (kv_lora_rank + qk_rope_head_dim), or, expanded as
  *                 transformers keeps it, tokens * nq * (dk + dv); and tokens *
  *                 index_head_dim where heads choose tokens; tokens at most the
- *                 window where the layer has one. int8 and int4 have an f16 scale and
- *                 an f16 minimum for each 32 elements.
+ *                 window where the layer has one. DeepSeek V4: dk a token of the window,
+ *                 and tokens / compress_rate entries of dk, or of dk + index_head_dim,
+ *                 behind it. int8 and int4 have an f16 scale and an f16 minimum for each
+ *                 32 elements.
  *   states        of linear attention, in f32, and of convolutions: once a sequence.
  *   activations   b * s * B * (2h + the larger of  h + queries + keys + values +
  *                 output  and  h + 3i), of the largest layer: one layer at a time.

@@ -27,14 +27,29 @@ token_elements(const berthi_shape *shape, const berthi_layer *layer, bool is_exp
 {
     switch (layer->attention) {
     case BERTHI_ATTENTION_HEADS:
-        return layer->shares_cache ? 0
-                                   : layer->kv_heads * (layer->key_dim + layer->value_dim);
+        if (layer->shares_cache)
+            return 0;
+        if (shape->compression.groups > 0) /* keys are values, and kept once */
+            return layer->key_dim;
+        return layer->kv_heads * (layer->key_dim + layer->value_dim);
     case BERTHI_ATTENTION_LATENT:
         return shape->index_dim
                + (is_expanded ? layer->heads * (layer->key_dim + layer->value_dim)
                               : shape->latent_rank + shape->rope_dim);
     default: return 0;
     }
+}
+
+/* Behind the window; those of an index have keys beside them. */
+static uint64_t
+entries_size(const berthi_shape *shape, const berthi_layer *layer, int32_t cache_type,
+             uint64_t tokens)
+{
+    const uint64_t elements = layer->key_dim + (layer->has_index ? shape->index_dim : 0);
+
+    return layer->entry_tokens > 0 ? berthi_times(tokens / layer->entry_tokens,
+                                                  berthi_cache_size(cache_type, elements))
+                                   : 0;
 }
 
 uint64_t
@@ -44,10 +59,11 @@ berthi_cache_layer(const berthi_shape *shape, const berthi_layer *layer,
     const uint64_t kept = layer->window > 0 ? berthi_min_u64(tokens, layer->window)
                                             : tokens;
 
-    return berthi_times(kept,
-                        berthi_cache_size(options->cache_type,
-                                          token_elements(shape, layer,
-                                                         options->expands_latents)));
+    return berthi_add_capped(
+        berthi_times(kept, berthi_cache_size(options->cache_type,
+                                             token_elements(shape, layer,
+                                                            options->expands_latents))),
+        entries_size(shape, layer, options->cache_type, tokens));
 }
 
 uint64_t

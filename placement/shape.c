@@ -370,6 +370,8 @@ read_model(berthi_shape_reading *r)
         return;
     read_heads(r, family);
     read_latent(r);
+    if (family->flags & BERTHI_FAMILY_COMPRESSED)
+        berthi_shape_read_compression(r);
     /* Where all layers have experts, nothing else may be said. */
     wide = is_plain ? 4 * shape->hidden
                     : berthi_shape_member(r, "moe_intermediate_size", 1,

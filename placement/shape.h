@@ -68,6 +68,16 @@ typedef struct berthi_distances {
     bool has_queries;
 } berthi_distances;
 
+/* DeepSeek V4's: what is behind a window, the output, and the hidden state. */
+typedef struct berthi_compression {
+    uint64_t index_tokens; /* of one entry behind it, where an index chooses among them */
+    uint64_t tokens;       /* of one where all are seen                              */
+    uint64_t groups;       /* of the output's heads; 0: the model has none of this   */
+    uint64_t group_rank;
+    uint64_t streams;      /* of the hidden state                                    */
+    uint64_t looked_up;    /* layers, the first ones, that look a word's experts up  */
+} berthi_compression;
+
 /* Layers that are alike. Numbers that a layer has not are 0. */
 typedef struct berthi_layer {
     uint64_t count;
@@ -77,6 +87,9 @@ typedef struct berthi_layer {
     bool shares_cache;            /* has no keys and values but a layer's before it */
     bool has_equal_values;        /* keys serve as values                           */
     uint64_t window;              /* tokens it looks back; 0: all                   */
+    uint64_t entry_tokens;        /* that one entry behind the window stands for; 0: none */
+    bool has_index;               /* which chooses among those entries              */
+    bool has_word_experts;        /* they are looked up in a table, by the word     */
     uint64_t heads;               /* nq                                             */
     uint64_t kv_heads;            /* nkv; latent: = nq                              */
     uint64_t key_dim;             /* d of a query or key; latent: nope + rope       */
@@ -124,6 +137,7 @@ typedef struct berthi_shape {
     uint64_t relative_rows;    /* of a table of positions a side; 0: none           */
     uint64_t layer_sets;       /* of weights, that layers share; 0: each has its own    */
     berthi_distances distances;
+    berthi_compression compression;
     uint64_t layer_words;      /* rows of a table that has a part for each layer    */
     uint64_t layer_width;      /* of that part; 0: there is no such table           */
     uint64_t side_states;      /* that run through all layers; 0: one, as usual     */

@@ -106,6 +106,8 @@ static const berthi_family families[] = {
     { .model_type = "deepseek_v2", .names = &llama, .norms = 2 },
     { .model_type = "deepseek_v3", .names = &llama, .flags = F(CORRECTION), .norms = 2 },
     { .model_type = "deepseek_v32", .names = &llama, .flags = F(CORRECTION), .norms = 2 },
+    { .model_type = "deepseek_v4", .names = &llama, .norms = 2, .window = BERTHI_WINDOW_ALL,
+      .flags = F(CORRECTION) | F(COMPRESSED) },
     { .model_type = "distilbert", .names = &distilbert, .norms = 2,
       .flags = (BERT_FLAGS & ~F(TWO_BIASES)) | F(NO_TYPES) },
     { .model_type = "dots1", .names = &llama, .flags = F(HEAD_NORMS) | F(CORRECTION),

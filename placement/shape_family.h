@@ -74,6 +74,7 @@
 #define BERTHI_FAMILY_CYCLE            BERTHI_FAMILY(53) /* "block_types", again and again */
 #define BERTHI_FAMILY_BESIDE_STATE     BERTHI_FAMILY(54) /* attention beside a state: Falcon H1 */
 #define BERTHI_FAMILY_HALF_WIDTH       BERTHI_FAMILY(55) /* of the MLP: half of what is said */
+#define BERTHI_FAMILY_COMPRESSED       BERTHI_FAMILY(56) /* behind a window: DeepSeek V4 */
 
 /* Which layers look back only so far, where "layer_types" does not say. */
 typedef enum berthi_family_window {

@@ -270,15 +270,15 @@ make_ruled(const berthi_shape_reading *r, const layer_rules *rules, uint64_t num
         layer->window = rules->window;
 }
 
-static bool
-is_sparse(berthi_shape_reading *r, layer_rules *rules, uint64_t number)
-{
-    const char *const word = berthi_shape_take_word(r, &rules->mlps);
+ALIASES(sparse_words, "sparse", "moe", "hash_moe");
 
+static bool
+is_sparse(const layer_rules *rules, const char *word, uint64_t number)
+{
     if (rules->sparse.experts == 0)
         return false;
     if (word[0] != '\0')
-        return strcmp(word, "sparse") == 0;
+        return is_one_of(word, sparse_words);
     return number >= rules->first_sparse && number % rules->sparse_every == 0
            && number % rules->sparse_step == rules->sparse_at && !is_listed(rules->dense, number);
 }
@@ -361,23 +361,39 @@ make_half(berthi_shape_reading *r, layer_rules *rules, const char *word)
     return layer;
 }
 
+/* All look back through a window; what is behind it is another matter. */
+static void
+make_compressed(berthi_shape_reading *r, const layer_rules *rules, const char *word,
+                uint64_t number, berthi_layer *layer)
+{
+    layer->window = rules->window;
+    berthi_shape_compress(r, word, number, layer);
+}
+
 static berthi_layer
 make_layer(berthi_shape_reading *r, layer_rules *rules, uint64_t number)
 {
+    const uint64_t flags = r->shape->family->flags;
     const char *const word = berthi_shape_take_word(r, &rules->types);
+    const char *const mlp = berthi_shape_take_word(r, &rules->mlps);
     berthi_layer layer = r->layer;
 
-    if (r->shape->family->flags & BERTHI_FAMILY_HALVES)
+    if (flags & BERTHI_FAMILY_HALVES)
         return make_half(r, rules, word);
     layer.count = 1;
     /* A cycle says what has a state; how far the others look is a number. */
-    if (word[0] != '\0' && !(rules->types.is_cycle && is_one_of(word, whole_words)))
+    if (flags & BERTHI_FAMILY_COMPRESSED)
+        make_compressed(r, rules, word, number, &layer);
+    else if (word[0] != '\0' && !(rules->types.is_cycle && is_one_of(word, whole_words)))
         make_listed(r, rules, word, &layer);
     else
         make_ruled(r, rules, number, &layer);
-    if (is_sparse(r, rules, number))
+    if (is_sparse(rules, mlp, number))
         make_sparse(&rules->sparse, &layer);
-    if (r->shape->family->flags & BERTHI_FAMILY_BESIDE_STATE)
+    if (flags & BERTHI_FAMILY_COMPRESSED)
+        layer.has_word_experts = mlp[0] != '\0' ? strcmp(mlp, "hash_moe") == 0
+                                                : number < r->shape->compression.looked_up;
+    if (flags & BERTHI_FAMILY_BESIDE_STATE)
         berthi_shape_add_kept(r->shape, &layer);
     share(r, rules, number, &layer);
     return layer;
@@ -391,6 +407,7 @@ is_alike(const berthi_layer *a, const berthi_layer *b)
     return a->attention == b->attention && a->is_encoder == b->is_encoder
            && a->intermediate == b->intermediate
            && a->window == b->window && a->experts == b->experts
+           && a->entry_tokens == b->entry_tokens && a->has_word_experts == b->has_word_experts
            && a->shares_cache == b->shares_cache && a->key_dim == b->key_dim
            && a->kv_heads == b->kv_heads;
 }

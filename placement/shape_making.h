@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * shape_making.h - adding weights to a list, between shape_weights.c (the model),
- * shape_state.c (layers with a state) and shape_fill.c (models that fill gaps).
+ * shape_state.c (layers with a state), shape_compress.c (DeepSeek V4) and shape_fill.c
+ * (models that fill gaps).
  */
 #ifndef BERTH_PLACEMENT_SHAPE_MAKING_H
 #define BERTH_PLACEMENT_SHAPE_MAKING_H
@@ -32,6 +33,11 @@ void berthi_shape_add_norms(berthi_shape_making *m, uint64_t elements, uint64_t 
 
 /* All weights of a STATE layer but its MLP and norms. */
 void berthi_shape_add_state(berthi_shape_making *m);
+/* COMPRESSED: a layer but its MLP and norms, and what is outside of layers. */
+void berthi_shape_add_compressed(berthi_shape_making *m, const berthi_layer *layer);
+void berthi_shape_add_streams(berthi_shape_making *m);
+/* How a router of those chooses. */
+void berthi_shape_add_choice(berthi_shape_making *m, const berthi_layer *layer);
 /* Of attention, what only models that fill gaps have. */
 void berthi_shape_add_asking(berthi_shape_making *m, const berthi_layer *layer);
 /* Outside the layers, the same. */

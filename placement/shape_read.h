@@ -3,7 +3,7 @@
  * shape_read.h - members of config.json as numbers, between shape.c (the model),
  * shape_around.c (what stands around it), shape_biases.c (its biases and norms),
  * shape_layers.c (its layers), shape_words.c (a word for each), shape_state.c (those
- * with a state) and shape_fill.c (models that fill gaps).
+ * with a state), shape_compress.c (DeepSeek V4) and shape_fill.c (models that fill gaps).
  */
 #ifndef BERTH_PLACEMENT_SHAPE_READ_H
 #define BERTH_PLACEMENT_SHAPE_READ_H
@@ -61,6 +61,11 @@ void berthi_shape_read_state(berthi_shape_reading *r);
 void berthi_shape_make_state(const berthi_shape *shape, berthi_layer *layer);
 /* Gives it what they keep, beside its attention. */
 void berthi_shape_add_kept(const berthi_shape *shape, berthi_layer *layer);
+
+/* COMPRESSED: what the file says of it, and the layer of a number, with its word or none. */
+void berthi_shape_read_compression(berthi_shape_reading *r);
+void berthi_shape_compress(berthi_shape_reading *r, const char *word, uint64_t number,
+                           berthi_layer *layer);
 
 /* What a model that fills gaps has beside its layers. */
 void berthi_shape_read_filling(berthi_shape_reading *r);

@@ -189,8 +189,9 @@ add_experts(berthi_shape_making *m, const berthi_layer *layer)
     const uint64_t latent = m->shape->expert_latent;
 
     berthi_shape_add_matrix(m, "gate", BERTHI_WEIGHT_OTHER, layer->experts, hidden);
-    if (m->shape->has_correction
-        || berthi_shape_has(m, BERTHI_FAMILY_EXPERT_BIAS))
+    if (berthi_shape_has(m, BERTHI_FAMILY_COMPRESSED))
+        berthi_shape_add_choice(m, layer);
+    else if (m->shape->has_correction || berthi_shape_has(m, BERTHI_FAMILY_EXPERT_BIAS))
         berthi_shape_add_vector(m, "gate", layer->experts);
     m->role = BERTHI_WEIGHT_EXPERT;
     m->count = layers * layer->experts;
@@ -259,6 +260,8 @@ add_layers(berthi_shape_making *m, uint32_t kind)
         berthi_shape_add_state(m);
     else if (layer->attention == BERTHI_ATTENTION_LATENT)
         add_latent(m, layer);
+    else if (berthi_shape_has(m, BERTHI_FAMILY_COMPRESSED))
+        berthi_shape_add_compressed(m, layer);
     else if (layer->heads > 0)
         add_heads(m, layer);
     if (berthi_shape_has(m, BERTHI_FAMILY_BESIDE_STATE)
@@ -364,6 +367,7 @@ add_end(berthi_shape_making *m)
     m->count = 1;
     if (shape->has_final_norm)
         berthi_shape_add_norms(m, shape->hidden, shape->encoder_layers > 0 ? 2 : 1);
+    berthi_shape_add_streams(m);
     if (!shape->has_head)
         return;
     if (berthi_shape_has(m, BERTHI_FAMILY_BOTH_WAYS)

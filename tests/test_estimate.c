@@ -498,6 +498,30 @@ test_states_and_cross(void)
     CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_CROSS), 2 * 5 * 2 * 4 * 8 * 2);
 }
 
+/* Of DeepSeek V4: the window, and entries behind it, of which some have an index's key. */
+static void
+test_compressed_cache(void)
+{
+    const estimated *const e = estimated_text(
+        "{\"model_type\": \"deepseek_v4\", \"hidden_size\": 64, \"num_hidden_layers\": 4, "
+        "\"num_attention_heads\": 4, \"num_key_value_heads\": 1, \"head_dim\": 32, "
+        "\"q_lora_rank\": 16, \"n_routed_experts\": 4, \"num_experts_per_tok\": 2, "
+        "\"o_groups\": 2, \"moe_intermediate_size\": 24, \"vocab_size\": 100, "
+        "\"sliding_window\": 8, \"index_head_dim\": 16, \"compress_ratios\": [0, 4, 128, 4]}");
+    const uint64_t window = 8 * 32 * 2;
+    berthi_estimate_options options = options_of(e, BERTHI_TYPE_NATIVE);
+    berthi_estimate out;
+
+    options.context = 1000;
+    options.batch = 3;
+    out = estimate(e, &options);
+    CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_CACHE),
+             3 * (4 * window + 2 * 250 * (32 + 16) * 2 + 7 * 32 * 2));
+    options.context = 3; /* no entry is whole */
+    out = estimate(e, &options);
+    CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_CACHE), 3 * 4 * 3 * 32 * 2);
+}
+
 static void
 test_notes(void)
 {
@@ -609,6 +633,7 @@ main(int argc, char **argv)
     T_RUN(test_basis_of_weights);
     T_RUN(test_attention_is_larger);
     T_RUN(test_states_and_cross);
+    T_RUN(test_compressed_cache);
     T_RUN(test_notes);
     T_RUN(test_refusals);
     T_RUN(test_defaults);

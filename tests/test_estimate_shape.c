@@ -701,6 +701,60 @@ test_beside(void)
     }
 }
 
+#define COMPRESSED(more)                                                                 \
+    "{\"model_type\": \"deepseek_v4\", \"hidden_size\": 64, \"num_hidden_layers\": 4, "    \
+    "\"num_attention_heads\": 4, \"num_key_value_heads\": 1, \"head_dim\": 32, "           \
+    "\"q_lora_rank\": 16, \"o_groups\": 2, \"o_lora_rank\": 8, \"n_routed_experts\": 4, "   \
+    "\"num_experts_per_tok\": 2, \"n_shared_experts\": 1, \"moe_intermediate_size\": 24, "  \
+    "\"vocab_size\": 100, \"sliding_window\": 8, \"index_n_heads\": 2, "                    \
+    "\"index_head_dim\": 16, \"hc_mult\": 2" more "}"
+
+/* What is behind the window, and who chooses experts: as published files say it, and later ones. */
+static void
+test_compressed(void)
+{
+    static const char *const texts[] = {
+        COMPRESSED(", \"num_hash_layers\": 1, \"compress_ratios\": [0, 4, 128, 4, 0]"),
+        COMPRESSED(", \"layer_types\": [\"sliding_attention\", "
+                   "\"compressed_sparse_attention\", \"heavily_compressed_attention\", "
+                   "\"compressed_sparse_attention\"], "
+                   "\"mlp_layer_types\": [\"hash_moe\", \"moe\", \"moe\", \"moe\"]"),
+    };
+    static const uint64_t entries[] = { 0, 4, 128 };
+    const berthi_shape *s;
+    uint64_t all = 0;
+
+    for (size_t t = 0; t < sizeof texts / sizeof *texts; t++) {
+        const estimated *const e = estimated_text(texts[t]);
+
+        T_REQUIRE(e != NULL);
+        s = &e->shape;
+        T_REQUIRE(CHECK_EQ(s->kind_count, 3));
+        CHECK(!s->has_unknown_layers);
+        for (uint32_t k = 0; k < 3; k++) {
+            CHECK_EQ(s->kinds[k].window, 8);
+            CHECK_EQ(s->kinds[k].entry_tokens, entries[k]);
+            CHECK_EQ(s->kinds[k].has_index, k == 1);
+            CHECK_EQ(s->kinds[k].has_word_experts, k == 0);
+            CHECK_EQ(s->kinds[k].experts, 4);
+            CHECK_EQ(s->kinds[k].count, k == 1 ? 2 : 1);
+        }
+        CHECK(t == 0 || count(e).all == all);
+        all = count(e).all;
+    }
+    /* Without a list: two that see all entries, then each kind in turn. */
+    s = &estimated_text(COMPRESSED(", \"compress_rate_csa\": 2, \"compress_rate_hca\": 64"))->shape;
+    CHECK_EQ(s->kind_count, 2);
+    CHECK_EQ(s->kinds[0].entry_tokens, 64);
+    CHECK_EQ(s->kinds[0].count, 3);
+    CHECK(s->kinds[0].has_word_experts && !s->kinds[1].has_word_experts);
+    CHECK_EQ(s->kinds[1].entry_tokens, 2);
+    CHECK(s->kinds[1].has_index);
+    s = &estimated_text(COMPRESSED(", \"layer_types\": [\"x\", \"sliding_attention\", "
+                                   "\"sliding_attention\", \"sliding_attention\"]"))->shape;
+    CHECK(s->has_unknown_layers);
+}
+
 /* A model may end in something else than a head of words. */
 static void
 test_class(void)
@@ -756,6 +810,12 @@ test_refusals(void)
         { TINY(", \"max_position_embeddings\": 1e9"), "\"max_position_embeddings\"" },
         { TINY(", \"tie_word_embeddings\": 1"), "is 1, not true or false" },
         { TINY(", \"tie_word_embeddings\": \"a\""), "is not true or false" },
+        { COMPRESSED(", \"compress_ratios\": [0, 4, 128]"),
+          "member \"compress_ratios\" is not a list of tokens for each layer" },
+        { COMPRESSED(", \"compress_ratios\": [0, 4, 128, 65537]"),
+          "member \"compress_ratios\" is not a list of tokens for each layer" },
+        { COMPRESSED(", \"compress_rates\": {\"heavily_compressed_attention\": 0}"),
+          "member \"heavily_compressed_attention\" is 0, not" },
         { TINY(", \"layer_types\": [\"full_attention\"]"),
           "member \"layer_types\" is not a list with one entry for each layer" },
         { TINY(", \"layer_types\": 1"), "\"layer_types\"" },
@@ -1045,6 +1105,7 @@ main(int argc, char **argv)
     T_RUN(test_narrow_words);
     T_RUN(test_nested);
     T_RUN(test_beside);
+    T_RUN(test_compressed);
     T_RUN(test_class);
     T_RUN(test_refusals);
     T_RUN(test_bounds);

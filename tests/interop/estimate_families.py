@@ -83,6 +83,13 @@ VARIANTS = [
     ("bert", {"tie_word_embeddings": False}),
     ("cohere", {"use_qk_norm": True}),
     ("deepseek_v2", {"mlp_bias": True}),
+    ("deepseek_v4", {"num_hidden_layers": 5, "hc_mult": 2, "o_groups": 4, "index_n_heads": 8,
+                     "layer_types": ["sliding_attention", "heavily_compressed_attention",
+                                     "compressed_sparse_attention", "sliding_attention",
+                                     "heavily_compressed_attention"],
+                     "mlp_layer_types": ["hash_moe", "moe", "hash_moe", "moe", "moe"],
+                     "compress_rates": {"compressed_sparse_attention": 8,
+                                        "heavily_compressed_attention": 64}}),
     ("esm", {"vocab_size": 33, "emb_layer_norm_before": True}),
     ("eurobert", {"mlp_bias": True}),
     ("falcon", {"parallel_attn": False}),
@@ -140,7 +147,7 @@ def count(kind, config):
     saved = set(model.state_dict())
     return (sum(p.numel() for p in model.parameters())
             + sum(b.numel() for buffer, b in model.named_buffers() if buffer in saved
-                  and re.search("correction_bias|expert_bias", buffer))
+                  and re.search("correction_bias|expert_bias|tid2eid", buffer))
             + (config.vocab_size * config.hidden_size
                if name == "AutoModel" and not getattr(config, "tie_word_embeddings", False)
                else 0))

@@ -10,9 +10,9 @@
  * counted as a dense gated decoder (the shape of Llama), and `is_known` is false.
  *
  * Multimodal models: the language model's numbers, from "text_config" (or
- * "llm_config", "language_config"). Towers, projectors and heads around it are not
- * counted here: `has_tower` and `is_inner` say that there may be some, and their bytes
- * need headers.
+ * "llm_config", "language_config"; inside "thinker_config" where there is one). Towers,
+ * projectors and heads around it are not counted here: `has_tower` and `is_inner` say
+ * that there may be some, and their bytes need headers.
  *
  * Where there are headers, the list of weights comes from them and not from here;
  * layers, heads and windows are needed all the same.

@@ -8,12 +8,18 @@
 #include "kernels/text.h"
 #include "placement/shape_read.h"
 
-/* The object of the language model: the first that is there, or the root. */
+/*
+ * The object of the language model: the first that is there, or the root. Qwen's Omni models have
+ * it one deeper, beside a model that talks.
+ */
 static const berthi_json_value *
 find_model(const berthi_json_value *root)
 {
     static const char *const nests[] = { "text_config", "llm_config", "language_config" };
+    const berthi_json_value *const thinker = berthi_json_find(root, "thinker_config");
 
+    if (thinker != NULL)
+        root = thinker;
     for (size_t i = 0; i < sizeof nests / sizeof *nests; i++) {
         const berthi_json_value *const nest = berthi_json_get(root, nests[i]);
 
@@ -64,7 +70,8 @@ static void
 read_class(berthi_shape_reading *r)
 {
     static const char *const of_words[] = {
-        "ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForConditionalGeneration", "MTModel", NULL
+        "ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForConditionalGeneration", "MTModel",
+        "OmniModel", NULL
     };
     static const char *const without[] = { "Model", "ForSequenceClassification",
                                            "ForTokenClassification", "ForQuestionAnswering",

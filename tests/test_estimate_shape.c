@@ -664,6 +664,12 @@ test_nested(void)
                                                 "\"quantization_config\": {}") "}");
     T_REQUIRE(e != NULL);
     CHECK(e->shape.ties_embeddings && e->shape.has_tower && e->shape.is_quantized);
+    e = estimated_text("{\"model_type\": \"qwen2_5_omni\", \"talker_config\": {\"x\": 1}, "
+                       "\"thinker_config\": {\"model_type\": \"y\", \"text_config\": "
+                       TINY(", \"model_type\": \"qwen2_5_omni_text\"") "}}");
+    T_REQUIRE(e != NULL);
+    CHECK(e->shape.is_known && e->shape.has_tower && e->shape.is_inner);
+    CHECK(e->shape.has_attention_bias);
     CHECK_EQ(estimated_text(TINY(", \"dtype\": \"torch.float32\""))->shape.dtype,
              BERTH_F32);
     CHECK_EQ(estimated_text(TINY(", \"dtype\": \"auto\""))->shape.dtype, BERTH_BF16);
@@ -766,6 +772,7 @@ test_class(void)
     } rows[] = {
         { "LlamaForCausalLM", false, 6400 }, { "GPT2LMHeadModel", false, 6400 },
         { "MarianMTModel", false, 6400 },    { "LlamaModel", true, 0 },
+        { "Qwen2_5OmniModel", false, 6400 },
         { "LlamaForSequenceClassification", true, 0 },
         { "BertForPreTraining", true, 6400 },
     };

@@ -31,6 +31,8 @@ CLASSES |= dict.fromkeys(
      "distilbert", "electra", "ernie", "esm", "eurobert", "ibert", "jina_embeddings_v3",
      "longformer", "megatron-bert", "modernbert", "mpnet", "nomic_bert", "roberta",
      "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl"], "AutoModelForMaskedLM")
+CLASSES |= {"qwen2_5_omni_text": "Qwen2_5OmniThinkerTextModel",
+            "qwen3_omni_moe_text": "Qwen3OmniMoeThinkerTextModel"}
 # With a tower that needs headers, or of somebody else's code.
 OTHERS = {"gemma3", "qwen2_vl", "qwen2_5_vl", "kimi_k2"}
 # Whose configuration has no defaults that make a model.
@@ -143,13 +145,14 @@ def count(kind, config):
     """Of what a checkpoint has: buffers that are saved, too, and tied tensors once."""
     name = CLASSES.get(kind, "AutoModelForCausalLM")
     with torch.device("meta"):
-        model = getattr(transformers, name).from_config(config)
+        made = getattr(transformers, name)
+        model = (made.from_config if name.startswith("Auto") else made._from_config)(config)
     saved = set(model.state_dict())
     return (sum(p.numel() for p in model.parameters())
             + sum(b.numel() for buffer, b in model.named_buffers() if buffer in saved
                   and re.search("correction_bias|expert_bias|tid2eid", buffer))
             + (config.vocab_size * config.hidden_size
-               if name == "AutoModel" and not getattr(config, "tie_word_embeddings", False)
+               if name.endswith("Model") and not getattr(config, "tie_word_embeddings", False)
                else 0))
 
 

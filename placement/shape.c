@@ -306,6 +306,8 @@ read_positions(berthi_shape_reading *r, uint64_t flags)
     if (flags & BERTHI_FAMILY_RELATIVE)
         shape->relative_rows = berthi_shape_member(r, "relative_attention_num_buckets", 1,
                                                    BERTHI_SHAPE_HEADS, 32);
+    shape->has_global_tokens =
+        strcmp(text_of(r, "encoder_attention_type"), "transient-global") == 0;
     if (flags & BERTHI_FAMILY_BOTH_WAYS)
         berthi_shape_read_filling(r);
     shape->layer_words =
@@ -396,7 +398,8 @@ berthi_shape_read(const berthi_json_value *config, const char *file, berthi_shap
                            &(berthi_about){ .file = file }, "not an object");
     berthi_shape_read_around(&r);
     out->family = berthi_family_find(text_of(&r, "model_type"), &out->is_known);
-    out->ties_embeddings = ties(&r, out->family->flags & BERTHI_FAMILY_TIES);
+    out->ties_embeddings = ties(&r, out->family->flags & BERTHI_FAMILY_TIES)
+                           && (out->family->flags & BERTHI_FAMILY_NEVER_TIES) == 0;
     out->dtype = dtype_of(&r);
     read_model(&r);
     if (r.status == BERTH_OK)

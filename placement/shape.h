@@ -135,6 +135,7 @@ typedef struct berthi_shape {
     uint64_t sound_bands;      /* that an encoder hears; 0: it reads words          */
     uint64_t token_types;      /* rows of a table of them; 0: none                  */
     uint64_t relative_rows;    /* of a table of positions a side; 0: none           */
+    bool has_global_tokens;    /* an encoder of its own has, with a table and norms: LongT5 */
     uint64_t layer_sets;       /* of weights, that layers share; 0: each has its own    */
     berthi_distances distances;
     berthi_compression compression;
@@ -208,9 +209,9 @@ typedef struct berthi_weight {
 
 /*
  * A layer of a kind has at most 40 different weights, whatever a file says that its class does not
- * have; the model 20 more.
+ * have; the model 25 more.
  */
-#define BERTHI_WEIGHT_KINDS (BERTHI_LAYER_KINDS * 40u + 20u)
+#define BERTHI_WEIGHT_KINDS (BERTHI_LAYER_KINDS * 40u + 25u)
 
 typedef struct berthi_weight_list {
     uint32_t count;

@@ -31,6 +31,10 @@ read_layer_biases(berthi_shape_reading *r, uint64_t flags)
         flags & BERTHI_FAMILY_USE_BIAS
             ? has_all
             : berthi_shape_flag(r, "mlp_bias", flags & BERTHI_FAMILY_MLP_BIAS && has_usual);
+    if (flags & BERTHI_FAMILY_BARE_ATTENTION)
+        shape->has_attention_bias = shape->has_output_bias = false;
+    if (flags & BERTHI_FAMILY_BARE_MLP)
+        shape->has_mlp_bias = false;
 }
 
 /* One number a word: what fills gaps keeps it twice where its head is not tied. */
@@ -43,7 +47,10 @@ head_biases(berthi_shape_reading *r, uint64_t flags)
     if (flags & BERTHI_FAMILY_PLAIN_HEAD)
         return r->shape->has_mlp_bias;
     if (!is_filling)
-        return berthi_shape_flag(r, "lm_head_bias", flags & BERTHI_FAMILY_HEAD_BIAS);
+        return berthi_shape_flag(r, "lm_head_bias",
+                                 flags & BERTHI_FAMILY_HEAD_BIAS
+                                     && ((flags & BERTHI_FAMILY_USE_BIAS) == 0
+                                         || r->shape->has_mlp_bias));
     if (!berthi_shape_flag(r, "decoder_bias", true))
         return 0;
     return flags & BERTHI_FAMILY_TWO_BIASES && !r->shape->ties_embeddings ? 2 : 1;

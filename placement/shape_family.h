@@ -20,7 +20,7 @@
 
 #define BERTHI_FAMILY_PLAIN_MLP        BERTHI_FAMILY(0)  /* two matrices, not three */
 #define BERTHI_FAMILY_QKV_BIAS         BERTHI_FAMILY(1)  /* unless "attention_bias" says not */
-#define BERTHI_FAMILY_HEAD_BIAS        BERTHI_FAMILY(2)  /* of the output head */
+#define BERTHI_FAMILY_HEAD_BIAS        BERTHI_FAMILY(2)  /* of the head; USE_BIAS: as others */
 #define BERTHI_FAMILY_MLP_BIAS         BERTHI_FAMILY(3)  /* unless "mlp_bias" says not */
 #define BERTHI_FAMILY_NORM_BIAS        BERTHI_FAMILY(4)
 #define BERTHI_FAMILY_HEAD_NORMS       BERTHI_FAMILY(5)  /* of queries and keys, one head wide */
@@ -75,6 +75,10 @@
 #define BERTHI_FAMILY_BESIDE_STATE     BERTHI_FAMILY(54) /* attention beside a state: Falcon H1 */
 #define BERTHI_FAMILY_HALF_WIDTH       BERTHI_FAMILY(55) /* of the MLP: half of what is said */
 #define BERTHI_FAMILY_COMPRESSED       BERTHI_FAMILY(56) /* behind a window: DeepSeek V4 */
+#define BERTHI_FAMILY_BARE_ATTENTION   BERTHI_FAMILY(57) /* no biases, whatever a file says */
+#define BERTHI_FAMILY_BARE_MLP         BERTHI_FAMILY(58) /* the same */
+#define BERTHI_FAMILY_GATE_APART       BERTHI_FAMILY(59) /* of queries, without a bias: AFMoE */
+#define BERTHI_FAMILY_NEVER_TIES       BERTHI_FAMILY(60) /* whatever a file says */
 
 /* Which layers look back only so far, where "layer_types" does not say. */
 typedef enum berthi_family_window {

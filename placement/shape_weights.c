@@ -110,6 +110,8 @@ add_heads(berthi_shape_making *m, const berthi_layer *layer)
         berthi_shape_add_linear(
             m, names->query,
             queries * (berthi_shape_has(m, BERTHI_FAMILY_QUERY_GATE) ? 2 : 1), hidden);
+        if (berthi_shape_has(m, BERTHI_FAMILY_GATE_APART))
+            berthi_shape_add_matrix(m, "gate_proj", m->role, queries, hidden);
         m->has_bias = m->has_bias && !berthi_shape_has(m, BERTHI_FAMILY_PLAIN_KEYS);
         if (!layer->shares_cache)
             berthi_shape_add_linear(m, names->key, keys, hidden);
@@ -281,6 +283,8 @@ add_layers(berthi_shape_making *m, uint32_t kind)
         if (layer->intermediate > 0)
             berthi_shape_add_vector(m, "ffn_sub_norm", layer->intermediate);
     }
+    if (layer->is_encoder && m->shape->has_global_tokens)
+        berthi_shape_add_vector(m, "global_input_layer_norm", m->shape->hidden);
     if (m->shape->family->numbers > 0)
         berthi_shape_add_vector(m, "act_fn", m->shape->family->numbers);
     berthi_shape_add_norms(m, m->shape->hidden, m->shape->layer_norms + layer->has_cross);
@@ -339,6 +343,9 @@ add_outer(berthi_shape_making *m)
         berthi_shape_add_matrix(m, "relative_attention_bias", BERTHI_WEIGHT_EMBEDDING,
                                 shape->relative_rows, shape->kinds[0].heads);
     m->count = 1;
+    if (shape->relative_rows > 0 && shape->has_global_tokens)
+        berthi_shape_add_matrix(m, "global_relative_attention_bias", BERTHI_WEIGHT_EMBEDDING,
+                                shape->relative_rows, shape->kinds[0].heads);
     if (shape->layer_width > 0) {
         const uint64_t width = shape->layers * shape->layer_width;
 

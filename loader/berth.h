@@ -3265,7 +3265,8 @@ typedef struct berth_estimate_options {
                                 longest of `tokens`, or what the model is made for    */
     uint64_t prompt;         /* of them computed at once; 0: all. No more than `context`, or
                                 than one of `contexts`: those that are shorter, all  */
-    uint64_t source;         /* encoder-decoder: tokens of the encoder's input        */
+    uint64_t source;         /* encoder-decoder: tokens of the encoder's input; 0: as many as
+                                the context, or the positions that it has             */
     uint64_t batch;          /* sequences; 0: 1                                       */
     uint64_t runtime_bytes;  /* of a device's context; 512 MiB unless changed         */
     uint64_t workspace_bytes; /* of cuBLASLt; 32 MiB unless changed                   */

@@ -100,6 +100,7 @@ add_cross(berthi_estimate *out, const berthi_shape *shape,
     const berthi_line_kind cross = { BERTHI_PART_CROSS, BERTHI_PLACE_DEVICE,
                                      BERTHI_BASIS_FORMULA,
                                      berthi_cache_type_name(options->cache_type) };
+    const uint64_t source = berthi_estimate_source(options);
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < shape->kind_count; i++) {
@@ -109,11 +110,10 @@ add_cross(berthi_estimate *out, const berthi_shape *shape,
             bytes = berthi_add_capped(bytes,
                                       berthi_times(layer->count,
                                                    berthi_cache_layer(shape, layer, options,
-                                                                      options->source)));
+                                                                      source)));
     }
     berthi_line_add(out, &cross, berthi_times(options->batch, bytes),
-                    "keys and values of %" PRIu64 " tokens of input, once",
-                    options->source);
+                    "keys and values of %" PRIu64 " tokens of input, once", source);
 }
 
 /* -------------------------------------------------------------------- activations */
@@ -132,13 +132,15 @@ layer_peak(const berthi_shape *shape, const berthi_layer *layer)
     return berthi_add_capped(2 * hidden, berthi_max_u64(attention, mlp));
 }
 
+/* Of the decoder's layers, or of the encoder's; 0: there are none. */
 static uint64_t
-largest_peak(const berthi_shape *shape)
+largest_peak(const berthi_shape *shape, bool is_encoder)
 {
     uint64_t largest = 0;
 
     for (uint32_t i = 0; i < shape->kind_count; i++)
-        largest = berthi_max_u64(largest, layer_peak(shape, &shape->kinds[i]));
+        if (shape->kinds[i].is_encoder == is_encoder)
+            largest = berthi_max_u64(largest, layer_peak(shape, &shape->kinds[i]));
     return largest;
 }
 
@@ -150,6 +152,36 @@ most_heads(const berthi_shape *shape)
     for (uint32_t i = 0; i < shape->kind_count; i++)
         heads = berthi_max_u64(heads, shape->kinds[i].heads);
     return heads;
+}
+
+/* Of a sequence, at once: all of a context that is shorter. */
+static uint64_t
+prompt_tokens(const berthi_estimate_options *options)
+{
+    return options->prompt > 0 ? berthi_min_u64(options->prompt, options->context)
+                               : options->context;
+}
+
+/* What is computed at once: the input of an encoder comes first, and may take more. */
+typedef struct pass {
+    const char *what;
+    uint64_t tokens; /* of a sequence */
+    uint64_t seen;   /* by each of them, at most */
+    uint64_t peak;   /* elements a token in the largest layer */
+} pass;
+
+static pass
+largest_pass(const berthi_shape *shape, const berthi_estimate_options *options)
+{
+    const uint64_t source = berthi_estimate_source(options);
+    const pass input = { "input", source, source, largest_peak(shape, true) };
+    const pass prefill = { "prefill", prompt_tokens(options), options->context,
+                           largest_peak(shape, false) };
+
+    return berthi_times(input.tokens, input.peak)
+                   > berthi_times(prefill.tokens, prefill.peak)
+               ? input
+               : prefill;
 }
 
 /* Returns what comes and goes. */
@@ -165,25 +197,25 @@ add_activations(berthi_estimate *out, const berthi_shape *shape,
                                       BERTHI_BASIS_FORMULA, word };
     const berthi_line_kind logits = { BERTHI_PART_LOGITS, BERTHI_PLACE_DEVICE,
                                       BERTHI_BASIS_FORMULA, "f32" };
-    /* A context that is shorter is computed at once. */
-    const uint64_t prompt = options->prompt > 0
-                                ? berthi_min_u64(options->prompt, options->context)
-                                : options->context;
-    const uint64_t tokens = berthi_times(options->batch, prompt);
-    const uint64_t peak = largest_peak(shape);
+    const pass largest = largest_pass(shape, options);
+    const uint64_t tokens = berthi_times(options->batch, largest.tokens);
     const uint64_t heads = options->is_eager ? most_heads(shape) : 0;
-    const uint64_t pairs = berthi_times(tokens, options->context);
-    const uint64_t rows = options->has_all_logits ? tokens : options->batch;
+    const uint64_t pairs = berthi_times(tokens, largest.seen);
+    const uint64_t rows =
+        options->has_all_logits
+            ? berthi_times(options->batch, prompt_tokens(options))
+            : options->batch;
 
-    berthi_line_add(out, &activations, berthi_times(tokens, berthi_times(peak, bytes)),
-                    "prefill of %" PRIu64 " tokens at once: %" PRIu64
+    berthi_line_add(out, &activations,
+                    berthi_times(tokens, berthi_times(largest.peak, bytes)),
+                    "%s of %" PRIu64 " tokens at once: %" PRIu64
                     " elements a token in the largest layer, within 10 %%",
-                    tokens, peak);
+                    largest.what, tokens, largest.peak);
     berthi_line_add(out, &scores,
                     berthi_times(berthi_times(heads, pairs), bytes + LOGIT_BYTES),
                     "no fused kernel: %" PRIu64 " heads * %" PRIu64 " tokens * %" PRIu64
                     " of context, in %s and in f32",
-                    heads, tokens, options->context, word);
+                    heads, tokens, largest.seen, word);
     berthi_line_add(out, &logits,
                     berthi_times(rows, berthi_times(shape->vocabulary, LOGIT_BYTES)),
                     "%" PRIu64 " positions * %" PRIu64 " words", rows, shape->vocabulary);
@@ -191,6 +223,18 @@ add_activations(berthi_estimate *out, const berthi_shape *shape,
         berthi_estimate_bytes(out, BERTHI_PART_ACTIVATIONS),
         berthi_add_capped(berthi_estimate_bytes(out, BERTHI_PART_SCORES),
                           berthi_estimate_bytes(out, BERTHI_PART_LOGITS)));
+}
+
+/* Of all its layers. */
+static uint64_t
+encoder_bytes(const berthi_shape *shape, const berthi_weight_sums *sums)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < shape->kind_count; i++)
+        if (shape->kinds[i].is_encoder)
+            bytes += sums->layers[i] * shape->kinds[i].count;
+    return bytes;
 }
 
 /* What one token then costs: not memory of its own. */
@@ -209,10 +253,11 @@ add_decode(berthi_estimate *out, const berthi_shape *shape,
                                        berthi_type_name(options->type) };
     const uint64_t bytes = berthi_dtype_bytes(options->dtype);
     const uint64_t skipped =
-        shape->ties_embeddings ? sums->idle : berthi_add_capped(sums->idle, sums->first);
+        sums->idle + (shape->ties_embeddings ? 0 : sums->first) + encoder_bytes(shape, sums);
 
     berthi_line_add(out, &decode,
-                    berthi_times(options->batch, berthi_times(largest_peak(shape), bytes)),
+                    berthi_times(options->batch,
+                                 berthi_times(largest_peak(shape, false), bytes)),
                     "one token of each sequence, in the activations above");
     berthi_line_add(out, &cache,
                     berthi_times(options->batch,

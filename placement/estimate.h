@@ -205,7 +205,8 @@ typedef struct berthi_estimate_options {
     bool has_all_logits;       /* of every position of the prompt                   */
     uint64_t context;          /* tokens of a sequence, prompt and answer           */
     uint64_t prompt;           /* computed at once, of the context; 0: all of it    */
-    uint64_t source;           /* encoder-decoder: tokens of the encoder's input    */
+    uint64_t source;           /* encoder-decoder: tokens of the encoder's input; 0: as many
+                                  as the context                                    */
     uint64_t batch;            /* sequences                                         */
     uint64_t context_bytes;    /* of the runtime                                    */
     uint64_t workspace_bytes;
@@ -258,6 +259,8 @@ berth_status berthi_estimate_with(const berthi_estimate_model *model,
 
 /* ----------------------------------------------------------------------- cache */
 
+/* Tokens that an encoder reads. */
+uint64_t berthi_estimate_source(const berthi_estimate_options *options);
 /* Bytes of elements in a cache. */
 uint64_t berthi_cache_size(int32_t cache_type, uint64_t elements);
 /* Of one sequence of `tokens` in one layer; states excluded. */

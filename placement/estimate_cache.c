@@ -21,6 +21,12 @@ berthi_cache_size(int32_t cache_type, uint64_t elements)
     }
 }
 
+uint64_t
+berthi_estimate_source(const berthi_estimate_options *options)
+{
+    return options->source > 0 ? options->source : options->context;
+}
+
 /* That one token adds to a layer. */
 static uint64_t
 token_elements(const berthi_shape *shape, const berthi_layer *layer, bool is_expanded)

@@ -135,9 +135,10 @@ berthi_layer_keeps(const berthi_shape *shape, const berthi_layer *layer,
                    const berthi_estimate_options *options)
 {
     const uint64_t cache = berthi_cache_layer(shape, layer, options, options->context);
-    const uint64_t cross = layer->has_cross ? berthi_cache_layer(shape, layer, options,
-                                                                 options->source)
-                                            : 0;
+    const uint64_t cross =
+        layer->has_cross ? berthi_cache_layer(shape, layer, options,
+                                              berthi_estimate_source(options))
+                         : 0;
     const uint64_t states =
         berthi_add_capped(berthi_times(layer->state_elements, 4),
                           berthi_times(layer->convolution_elements,

@@ -496,6 +496,11 @@ test_states_and_cross(void)
     out = estimate(e, &options);
     CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_CACHE), 2 * 7 * 2 * 4 * 8 * 2);
     CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_CROSS), 2 * 5 * 2 * 4 * 8 * 2);
+    CHECK_CONTAINS(berthi_estimate_find(&out, BERTHI_PART_ACTIVATIONS)->reason,
+                   "prefill of 7 tokens");
+    options.source = 0; /* as many as the context */
+    out = estimate(e, &options);
+    CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_CROSS), 2 * 7 * 2 * 4 * 8 * 2);
 }
 
 /* Of DeepSeek V4: the window, and entries behind it, of which some have an index's key. */
@@ -520,6 +525,34 @@ test_compressed_cache(void)
     options.context = 3; /* no entry is whole */
     out = estimate(e, &options);
     CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_CACHE), 3 * 4 * 3 * 32 * 2);
+}
+
+/* An encoder's input may be longer than what is decoded, and is computed at once. */
+static void
+test_encoders(void)
+{
+    const estimated *const e = estimated_text(
+        "{\"model_type\": \"t5\", \"vocab_size\": 100, \"d_model\": 64, \"d_kv\": 8, "
+        "\"d_ff\": 128, \"num_layers\": 3, \"num_decoder_layers\": 2, \"num_heads\": 4}");
+    berthi_estimate_options options = options_of(e, BERTHI_TYPE_NATIVE);
+    const uint64_t peak = 2 * 64 + 64 + 2 * 128;
+    const uint64_t linears = 4 * 64 * 32; /* of one attention, as many as of the other */
+    const uint64_t decoder = 2 * (2 * linears + 2 * 64 * 128 + 3 * 64);
+    berthi_estimate out;
+
+    options.source = 50;
+    options.context = 7;
+    options.is_eager = options.has_all_logits = true;
+    out = estimate(e, &options);
+    CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_ACTIVATIONS), 50 * peak * 2);
+    CHECK_CONTAINS(berthi_estimate_find(&out, BERTHI_PART_ACTIVATIONS)->reason,
+                   "input of 50 tokens");
+    CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_SCORES), 4 * 50 * 50 * 6);
+    CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_LOGITS), 7 * 100 * 4);
+    CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_DECODE), peak * 2);
+    /* With the words, tied, and both final norms. */
+    CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_WEIGHT_READ),
+             2 * (decoder + 100 * 64 + 2 * 64 + 2 * 32 * 4));
 }
 
 static void
@@ -634,6 +667,7 @@ main(int argc, char **argv)
     T_RUN(test_attention_is_larger);
     T_RUN(test_states_and_cross);
     T_RUN(test_compressed_cache);
+    T_RUN(test_encoders);
     T_RUN(test_notes);
     T_RUN(test_refusals);
     T_RUN(test_defaults);

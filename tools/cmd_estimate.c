@@ -35,7 +35,8 @@ static const cli_option estimate_options[] = {
     { "prompt", '\0', CLI_TEXT, offsetof(estimate_arguments, prompt), "N", NULL, NULL,
      "tokens computed at once, when chunked; without it, or in a shorter context, all" },
     { "source", '\0', CLI_TEXT, offsetof(estimate_arguments, source), "N", NULL, NULL,
-     "encoder-decoder models: tokens of the encoder's input" },
+     "encoder-decoder models: tokens of the encoder's input; without it, as the context, or "
+     "the positions it has" },
     { "batch", 'b', CLI_TEXT, offsetof(estimate_arguments, batch), "N", NULL, "1",
      "sequences at a time; training: of a micro-batch" },
     { "cache-type", '\0', CLI_CHOICE, offsetof(estimate_arguments, cache_type),

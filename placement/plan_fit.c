@@ -9,6 +9,9 @@
 #include "placement/plan_train.h"
 #include "placement/slab.h"
 
+#define CLOSE_BYTES  65536u /* of a few small tensors */
+#define CLOSE_GROWTH 16u
+
 /* One tier that could be larger. */
 typedef struct change {
     uint32_t tier;  /* BERTHI_NO_TIER: none helps */
@@ -183,6 +186,33 @@ measure(const berthi_plan_work *work, const berthi_home_problem *problem, suffic
     return status;
 }
 
+/*
+ * The same for all of a plan, where layers have homes with `low`: mostly no more than a few tensors
+ * are short then, and each trial goes through all there are. So it begins close by.
+ */
+static berth_status
+measure_close(const berthi_plan_work *work, const berthi_home_problem *problem, uint64_t low,
+              change *best, const change *most, berth_error *error)
+{
+    const uint64_t end = berthi_min_u64(best->raise - BERTHI_SLAB_ALIGNMENT, most->raise);
+    change tried = { most->tier, low };
+    uint64_t step = CLOSE_BYTES;
+    bool is_enough = false;
+    berth_status status = BERTH_OK;
+
+    while (status == BERTH_OK && !is_enough && tried.raise < end) {
+        low = tried.raise;
+        tried.raise = end - low > step ? low + step : end;
+        step = step < end ? step * CLOSE_GROWTH : step;
+        status = all_fits(work, problem, &tried, &is_enough, error);
+    }
+    if (status != BERTH_OK || !is_enough)
+        return status;
+    status = halve(work, problem, all_fits, low, &tried, error);
+    *best = tried;
+    return status;
+}
+
 /* The best changes so far. */
 typedef struct changes {
     change homed; /* with which layers have homes */
@@ -229,7 +259,7 @@ try_tier(const berthi_plan_work *work, const berthi_home_problem *problem, uint3
     if (status != BERTH_OK)
         return status;
     if (!does)
-        return measure(work, problem, all_fits, homed.raise, &best->whole, &most, error);
+        return measure_close(work, problem, homed.raise, &best->whole, &most, error);
     best->whole = homed;
     return BERTH_OK;
 }

@@ -138,6 +138,11 @@ typedef struct berthi_berth {
 } berthi_berth;
 
 #define BERTHI_PLAN_LAYERS 65535u
+/*
+ * Of all berths together, of all caches, and of each other part of a tier: sums of them stay below
+ * 2^64, but for the reserve, a share of any budget.
+ */
+#define BERTHI_PLAN_PART (UINT64_C(1) << 56)
 
 typedef struct berthi_plan_layer {
     berth_plan_layer out;      /* what berth.h says of it */

@@ -376,6 +376,27 @@ berthi_plan_experts(const berthi_plan_input *input)
 
 /* -------------------------------------------------------------------------- make */
 
+/* No machine has more, and a plan that did could not be read. */
+static berth_status
+check_parts(const berthi_plan_input *input, berth_error *error)
+{
+    uint64_t caches = 0;
+    uint64_t weights = 0;
+
+    for (uint32_t l = 0; l < input->layer_count; l++)
+        caches = berthi_add_capped(caches, input->layers[l].cache);
+    for (uint32_t i = 0; i < input->tensor_count; i++)
+        weights = berthi_add_capped(weights, input->tensors[i].bytes);
+    if (weights >= BERTHI_PLAN_PART)
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                           "weights of 2^56 bytes and more cannot be planned");
+    if (caches >= BERTHI_PLAN_PART || input->activations >= BERTHI_PLAN_PART)
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                           "2^56 bytes and more of what sequences need cannot be planned: "
+                           "take shorter or fewer ones");
+    return BERTH_OK;
+}
+
 static berth_status
 check(const berthi_plan_input *input, berth_error *error)
 {
@@ -385,7 +406,7 @@ check(const berthi_plan_input *input, berth_error *error)
                            input->layer_count);
     if (input->tier_count == 0 || input->tier_count > BERTHI_TIER_LIMIT)
         return berthi_fail_argument(error, "max_memory", "names no tier");
-    return BERTH_OK;
+    return check_parts(input, error);
 }
 
 static bool

@@ -14,11 +14,6 @@
 #include "quant/format.h"
 #include "quant/members.h"
 
-/*
- * Of all berths together, of all caches, and of each other part of a tier: sums of them stay below
- * 2^64, but for the reserve, a share of any budget.
- */
-#define PART_LIMIT (UINT64_C(1) << 56)
 #define NO_OFFSET UINT64_MAX
 #define TEXT_BLOCK 65536u
 
@@ -216,7 +211,7 @@ can_read_name(parser *p, uint32_t number, berth_plan_tier *tier)
 static bool
 can_read_bytes(parser *p, const char *key, uint64_t *out)
 {
-    return berthi_members_can_read_below(&p->members, key, PART_LIMIT, out);
+    return berthi_members_can_read_below(&p->members, key, BERTHI_PLAN_PART, out);
 }
 
 /* *sum: of all that have been read under this key. */
@@ -226,7 +221,7 @@ can_sum_bytes(parser *p, const char *key, uint64_t *out, uint64_t *sum)
     if (!can_read_bytes(p, key, out))
         return false;
     *sum += *out;
-    if (*sum >= PART_LIMIT)
+    if (*sum >= BERTHI_PLAN_PART)
         return berthi_members_stop(&p->members, "the sum is too large");
     return true;
 }
@@ -282,7 +277,7 @@ can_read_turned(parser *p, berth_plan_tier *tier)
         return false;
     if (has_turned && !berthi_scan_can_read_unsigned(&m->scan, &tier->turned))
         return false;
-    if (tier->turned >= PART_LIMIT)
+    if (tier->turned >= BERTHI_PLAN_PART)
         return berthi_members_stop(m, "the number is too large");
     return true;
 }
@@ -363,7 +358,7 @@ can_read_place(parser *p, berthi_berth *berth)
     if (has_offset && !berthi_scan_can_read_unsigned(&m->scan, &berth->offset))
         return false;
     if (has_offset
-        && (berth->offset >= PART_LIMIT
+        && (berth->offset >= BERTHI_PLAN_PART
             || berth->offset % BERTHI_SLAB_ALIGNMENT != 0))
         return berthi_members_stop(m, "an offset is a multiple of 256 below 2^56");
     if (!can_sum_bytes(p, "bytes", &berth->bytes, &p->bytes))

@@ -605,6 +605,27 @@ test_impossible(void)
     given_plan(&g, "a model of 65536 layers cannot be planned");
 }
 
+/* A plan with more could not be read. */
+static void
+test_largest_parts(void)
+{
+    static const char too_many[] = "2^56 bytes and more of what sequences need cannot be "
+                                   "planned: take shorter or fewer ones";
+    given g;
+
+    given_begin(&g, "layer a 0\na.v 4 f\nlayer b 0\nb.v 4 f\n");
+    given_tier(&g, BERTHI_TIER_CPU, 1, 0, 1, 1);
+    g.tiers[0].budget = UINT64_MAX;
+    g.input.activations = BERTHI_PLAN_PART;
+    given_plan(&g, too_many);
+    g.input.activations = 0;
+    g.layers[0].cache = g.layers[1].cache = BERTHI_PLAN_PART / 2;
+    given_plan(&g, too_many);
+    g.layers[0].cache = g.layers[1].cache = 0;
+    g.tensors[0].bytes = g.tensors[1].bytes = BERTHI_PLAN_PART / 2;
+    given_plan(&g, "weights of 2^56 bytes and more cannot be planned");
+}
+
 int
 main(int argc, char **argv)
 {
@@ -626,6 +647,7 @@ main(int argc, char **argv)
     T_RUN(test_smallest_change_does);
     T_RUN(test_refusal_of_many_devices);
     T_RUN(test_impossible);
+    T_RUN(test_largest_parts);
     given_end();
     T_MAIN_END;
 }

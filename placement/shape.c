@@ -19,7 +19,7 @@ ALIASES(decoder_head_keys, "num_heads", "decoder_attention_heads");
 ALIASES(decoder_width_keys, "d_ff", "decoder_ffn_dim");
 ALIASES(head_keys, "num_attention_heads", "n_head", "num_heads", "n_heads", "attention_heads");
 ALIASES(kv_head_keys, "num_key_value_heads", "num_kv_heads");
-ALIASES(head_dim_keys, "head_dim", "d_kv");
+ALIASES(head_dim_keys, "head_dim", "d_kv", "kv_channels");
 ALIASES(intermediate_keys, "block_ff_dim", "intermediate_size", "n_inner", "ffn_dim",
         "d_ff", "ffn_hidden_size", "hidden_dim");
 ALIASES(vocabulary_keys, "vocab_size");

@@ -48,6 +48,8 @@ static const berthi_family_names deberta_v2 = { "query_proj", "key_proj", "value
 static const berthi_family_names distilbert = { "q_lin", "k_lin", "v_lin", "out_lin",
                                                 NULL,    "lin1",  "lin2" };
 static const berthi_family_names modernbert = { "Wqkv", NULL, NULL, "Wo", NULL, "Wi", "Wo" };
+static const berthi_family_names jetmoe = { NULL, NULL,           NULL,           NULL,
+                                            NULL, "input_linear", "output_linear" };
 static const berthi_family_names mpnet = { "q", "k", "v", "o", NULL, "dense", "dense" };
 
 #define F(flag) BERTHI_FAMILY_##flag
@@ -75,6 +77,7 @@ static const berthi_family families[] = {
     { .model_type = "apertus", .names = &llama, .flags = F(PLAIN_MLP) | F(HEAD_NORMS),
       .norms = 2, .numbers = 2 },
     { .model_type = "arcee", .names = &llama, .flags = F(PLAIN_MLP), .norms = 2 },
+    { .model_type = "aria_text", .names = &llama, .norms = 2 },
     { .model_type = "bamba", .names = &llama, .flags = F(LISTED), .norms = 2 },
     { .model_type = "bart", .names = &opt, .norms = 2,
       .flags = BART_FLAGS | F(POSITIONS) | F(TWO_ROWS) | F(WORD_NORM) | F(NO_LAST_NORM) },
@@ -133,6 +136,7 @@ static const berthi_family families[] = {
     { .model_type = "falcon_mamba", .names = &llama, .flags = F(TIES) | F(ALL_STATE),
       .norms = 1 },
     { .model_type = "flex_olmo", .names = &llama, .flags = F(WIDE_NORMS), .norms = 2 },
+    { .model_type = "flint", .names = &llama, .flags = F(HEAD_NORMS) | F(SINKS), .norms = 2 },
     { .model_type = "gemma", .names = &llama, .flags = F(TIES), .norms = 2 },
     { .model_type = "gemma2", .names = &llama, .flags = F(TIES), .norms = 4,
       .window = BERTHI_WINDOW_PATTERN, .pattern = 2 },
@@ -184,14 +188,21 @@ static const berthi_family families[] = {
     { .model_type = "hunyuan_v1_dense", .names = &llama, .flags = F(HEAD_NORMS), .norms = 2 },
     { .model_type = "hunyuan_v1_moe", .names = &llama, .norms = 2,
       .flags = F(HEAD_NORMS) | F(SHARED_IS_EXPERT) },
+    { .model_type = "hy_v3", .names = &llama, .flags = F(HEAD_NORMS) | F(CORRECTION),
+      .norms = 2 },
     { .model_type = "hyperclovax", .names = &llama, .norms = 2 },
     { .model_type = "ibert", .names = &bert, .flags = BERT_FLAGS | F(PADDED), .norms = 2 },
     { .model_type = "internlm3", .names = &llama, .norms = 2 },
+    { .model_type = "iquestcoder", .names = &llama, .norms = 2 },
     { .model_type = "jais2", .names = &llama, .flags = F(PLAIN_MLP) | BIASES, .norms = 2 },
     { .model_type = "jamba", .names = &llama, .norms = 2 },
+    { .model_type = "jetmoe", .names = &jetmoe, .flags = F(TIES) | F(FUSED_UP) | F(EXPERT_HEADS),
+      .norms = 2, .heads = 32 },
     { .model_type = "jina_embeddings_v3", .names = &nano, .norms = 2,
       .flags = BERT_FLAGS & ~F(POSITIONS) },
     { .model_type = "kimi_k2", .names = &llama, .flags = F(CORRECTION), .norms = 2 },
+    { .model_type = "kolibri1", .names = &llama, .flags = F(HEAD_NORMS) | F(CORRECTION),
+      .norms = 4 },
     { .model_type = "lfm2", .names = &lfm2, .flags = F(HEAD_NORMS) | F(TIES) | F(LISTED),
       .norms = 2 },
     { .model_type = "lfm2_moe", .names = &lfm2, .norms = 2,

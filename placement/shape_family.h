@@ -79,6 +79,7 @@
 #define BERTHI_FAMILY_BARE_MLP         BERTHI_FAMILY(58) /* the same */
 #define BERTHI_FAMILY_GATE_APART       BERTHI_FAMILY(59) /* of queries, without a bias: AFMoE */
 #define BERTHI_FAMILY_NEVER_TIES       BERTHI_FAMILY(60) /* whatever a file says */
+#define BERTHI_FAMILY_EXPERT_HEADS     BERTHI_FAMILY(61) /* queries of experts: JetMoE */
 
 /* Which layers look back only so far, where "layer_types" does not say. */
 typedef enum berthi_family_window {

@@ -127,6 +127,24 @@ add_heads(berthi_shape_making *m, const berthi_layer *layer)
         berthi_shape_add_vector(m, "sinks", layer->heads);
 }
 
+/* JetMoE's: experts ask and answer, of keys and values that all of them share. */
+static void
+add_expert_heads(berthi_shape_making *m, const berthi_layer *layer)
+{
+    const uint64_t layers = m->count;
+    const uint64_t hidden = m->shape->hidden;
+    const uint64_t width = layer->kv_heads * layer->key_dim;
+
+    m->has_bias = false;
+    berthi_shape_add_linear(m, "kv_proj", 2 * width, hidden);
+    berthi_shape_add_matrix(m, "layer", BERTHI_WEIGHT_OTHER, layer->experts, hidden);
+    m->count = layers * layer->experts;
+    berthi_shape_add_matrix(m, "input_linear", BERTHI_WEIGHT_EXPERT, width, hidden);
+    berthi_shape_add_matrix(m, "output_linear", BERTHI_WEIGHT_EXPERT, hidden, width);
+    m->count = layers;
+    berthi_shape_add_vector(m, "experts", 2 * hidden); /* a bias, and that of the MLP */
+}
+
 /* Those that choose tokens: their queries are of the latents, their one key has a norm. */
 static void
 add_index(berthi_shape_making *m)
@@ -264,6 +282,8 @@ add_layers(berthi_shape_making *m, uint32_t kind)
         add_latent(m, layer);
     else if (berthi_shape_has(m, BERTHI_FAMILY_COMPRESSED))
         berthi_shape_add_compressed(m, layer);
+    else if (berthi_shape_has(m, BERTHI_FAMILY_EXPERT_HEADS))
+        add_expert_heads(m, layer);
     else if (layer->heads > 0)
         add_heads(m, layer);
     if (berthi_shape_has(m, BERTHI_FAMILY_BESIDE_STATE)

@@ -25,6 +25,7 @@ count(const estimated *e)
         const berthi_weight *const w = &e->weights.items[i];
         const uint64_t n = w->count * w->shape[0] * (w->rank == 2 ? w->shape[1] : 1);
 
+        CHECK_GT(n, 0); /* what is not there is not in the list */
         c.all += n;
         if (w->role == BERTHI_WEIGHT_LINEAR || w->role == BERTHI_WEIGHT_EXPERT)
             c.linear += n;

@@ -307,7 +307,6 @@ berthi_estimate_inference(const berthi_estimate_model *model,
     berth_status status;
 
     memset(out, 0, sizeof *out);
-    berthi_error_clear(error);
     status = berthi_estimate_check(options, error); /* before the sums rely on them */
     if (status != BERTH_OK)
         return status;

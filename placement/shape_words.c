@@ -59,10 +59,8 @@ open_halves(berthi_shape_reading *r)
     if (value == NULL)
         return berthi_shape_open_list(r, halves_key);
     if (!berthi_json_can_read_string(value, &words.letters)
-        || strlen(words.letters) != r->shape->layers) {
+        || strlen(words.letters) != r->shape->layers)
         berthi_shape_refuse(r, letters_key, value, "a letter for each layer");
-        words.letters = NULL;
-    }
     return words;
 }
 

@@ -465,6 +465,9 @@ test_attention_is_larger(void)
     CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_SCORES), 3 * 8 * 4 * 10 * 8);
     CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_LOGITS), 3 * 4 * 100 * 4);
     CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_ACTIVATIONS), 3 * 4 * 4 * 960);
+    options.prompt = 1;
+    out = estimate(e, &options);
+    CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_ACTIVATIONS), 3 * 4 * 960);
     options.prompt = 11; /* more than the context is all of it */
     out = estimate(e, &options);
     CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_ACTIVATIONS), 3 * 10 * 4 * 960);
@@ -619,6 +622,7 @@ test_refusals(void)
         berthi_estimate out;
         berth_error error;
 
+        memset(&out, 0xff, sizeof out);
         rows[i].make(&options);
         CHECK_EQ(berthi_estimate_inference(&e->model, &options, &out, &error),
                  BERTH_EINVAL);

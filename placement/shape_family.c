@@ -61,6 +61,8 @@ static const berthi_family_names mpnet = { "q", "k", "v", "o", NULL, "dense", "d
     (F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TIES) | F(CLASSIC) | F(BOTH_WAYS) | F(TWO_BIASES))
 #define BERT_FLAGS (NORM_FIRST_FLAGS | F(WORD_NORM) | F(NO_LAST_NORM))
 #define BART_FLAGS (F(PLAIN_MLP) | BIASES | F(TIES) | F(CLASSIC) | F(ENCODER))
+/* With a bias of the logits, which is kept beside the model. */
+#define LOGITS_FLAGS (BART_FLAGS | F(POSITIONS) | F(HEAD_BIAS))
 #define GPTJ_FLAGS (F(PLAIN_MLP) | F(MLP_BIAS) | F(NORM_BIAS) | F(HEAD_BIAS) | F(CLASSIC))
 #define QWEN3_5_FLAGS (F(HEAD_NORMS) | F(SHARED_GATE) | F(QUERY_GATE) | F(SPLIT_DELTA))
 
@@ -80,14 +82,14 @@ static const berthi_family families[] = {
     { .model_type = "aria_text", .names = &llama, .norms = 2 },
     { .model_type = "bamba", .names = &llama, .flags = F(LISTED), .norms = 2 },
     { .model_type = "bart", .names = &opt, .norms = 2,
-      .flags = BART_FLAGS | F(POSITIONS) | F(TWO_ROWS) | F(WORD_NORM) | F(NO_LAST_NORM) },
+      .flags = LOGITS_FLAGS | F(TWO_ROWS) | F(WORD_NORM) | F(NO_LAST_NORM) },
     { .model_type = "bert", .names = &bert, .flags = BERT_FLAGS, .norms = 2 },
     { .model_type = "biogpt", .names = &opt, .norms = 2,
       .flags = F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TWO_ROWS) | F(TIES) | F(CLASSIC) },
     { .model_type = "bitnet", .names = &llama, .flags = F(SUB_NORMS), .norms = 2 },
-    { .model_type = "blenderbot", .names = &opt, .flags = BART_FLAGS | F(POSITIONS), .norms = 2 },
+    { .model_type = "blenderbot", .names = &opt, .flags = LOGITS_FLAGS, .norms = 2 },
     { .model_type = "blenderbot-small", .names = &opt, .norms = 2,
-      .flags = BART_FLAGS | F(POSITIONS) | F(WORD_NORM) | F(NO_LAST_NORM) },
+      .flags = LOGITS_FLAGS | F(WORD_NORM) | F(NO_LAST_NORM) },
     { .model_type = "bloom", .names = &neox, .norms = 2,
       .flags = F(PLAIN_MLP) | BIASES | F(TIES) | F(CLASSIC) | F(FUSED_QKV) | F(WORD_NORM) },
     { .model_type = "camembert", .names = &bert, .flags = BERT_FLAGS | F(PADDED), .norms = 2 },
@@ -217,9 +219,9 @@ static const berthi_family families[] = {
     { .model_type = "mamba", .names = &llama, .flags = F(TIES) | F(ALL_STATE), .norms = 1 },
     { .model_type = "mamba2", .names = &llama, .flags = F(ALL_STATE) | F(MAMBA2), .norms = 1 },
     { .model_type = "marian", .names = &opt, .norms = 2,
-      .flags = BART_FLAGS | F(POSITIONS) | F(NO_LAST_NORM) },
+      .flags = LOGITS_FLAGS | F(NO_LAST_NORM) },
     { .model_type = "mbart", .names = &opt, .norms = 2,
-      .flags = BART_FLAGS | F(POSITIONS) | F(TWO_ROWS) | F(WORD_NORM) },
+      .flags = LOGITS_FLAGS | F(TWO_ROWS) | F(WORD_NORM) },
     { .model_type = "megatron-bert", .names = &bert, .norms = 2,
       .flags = NORM_FIRST_FLAGS },
     { .model_type = "mellum", .names = &llama, .flags = F(HEAD_NORMS), .norms = 2 },
@@ -244,7 +246,7 @@ static const berthi_family families[] = {
     { .model_type = "mt5", .names = &t5, .flags = F(TIES) | F(ENCODER) | F(RELATIVE),
       .norms = 2 },
     { .model_type = "mvp", .names = &opt, .norms = 2,
-      .flags = BART_FLAGS | F(POSITIONS) | F(TWO_ROWS) | F(WORD_NORM) | F(NO_LAST_NORM) },
+      .flags = LOGITS_FLAGS | F(TWO_ROWS) | F(WORD_NORM) | F(NO_LAST_NORM) },
     { .model_type = "nanochat", .names = &nano, .flags = F(PLAIN_MLP) | F(BARE_NORMS) },
     { .model_type = "nemotron", .names = &llama, .flags = F(PLAIN_MLP) | F(NORM_BIAS),
       .norms = 2 },
@@ -262,7 +264,7 @@ static const berthi_family families[] = {
       .norms = 2 },
     { .model_type = "opt", .names = &opt, .norms = 2,
       .flags = F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TWO_ROWS) | F(TIES) | F(CLASSIC) },
-    { .model_type = "pegasus", .names = &opt, .flags = BART_FLAGS | F(POSITIONS), .norms = 2 },
+    { .model_type = "pegasus", .names = &opt, .flags = LOGITS_FLAGS, .norms = 2 },
     { .model_type = "persimmon", .names = &neox, .norms = 2,
       .flags = F(PLAIN_MLP) | BIASES | F(FUSED_QKV) | F(HEAD_NORMS) },
     { .model_type = "phi", .names = &phi, .norms = 1,
@@ -272,7 +274,7 @@ static const berthi_family families[] = {
     { .model_type = "phimoe", .names = &llama, .flags = F(NORM_BIAS), .norms = 2,
       .window = BERTHI_WINDOW_ALL },
     { .model_type = "plbart", .names = &opt, .norms = 2,
-      .flags = BART_FLAGS | F(POSITIONS) | F(TWO_ROWS) | F(WORD_NORM) | F(NO_LAST_NORM) },
+      .flags = LOGITS_FLAGS | F(TWO_ROWS) | F(WORD_NORM) | F(NO_LAST_NORM) },
     { .model_type = "qwen2", .names = &llama, .norms = 2, .window = BERTHI_WINDOW_UPPER,
       .flags = F(QKV_BIAS) | F(BIAS_QKV_ONLY) },
     { .model_type = "qwen2_5_vl", .names = &llama, .norms = 2,

@@ -97,7 +97,8 @@ VARIANTS = [
                                      "compressed_sparse_attention", "sliding_attention",
                                      "heavily_compressed_attention"],
                      "mlp_layer_types": ["hash_moe", "moe", "hash_moe", "moe", "moe"],
-                     "compress_rates": {"compressed_sparse_attention": 8,
+                     "mlp_bias": True,
+                     "compress_rates": {"compressed_sparse_attention": 1,
                                         "heavily_compressed_attention": 64}}),
     ("esm", {"vocab_size": 33, "emb_layer_norm_before": True}),
     ("eurobert", {"mlp_bias": True}),
@@ -158,7 +159,7 @@ def count(kind, config):
     saved = set(model.state_dict())
     return (sum(p.numel() for p in model.parameters())
             + sum(b.numel() for buffer, b in model.named_buffers() if buffer in saved
-                  and re.search("correction_bias|expert_bias|tid2eid", buffer))
+                  and re.search("correction_bias|expert_bias|tid2eid|final_logits_bias", buffer))
             + (config.vocab_size * config.hidden_size
                if name.endswith("Model") and not getattr(config, "tie_word_embeddings", False)
                else 0))

@@ -107,7 +107,7 @@ typedef struct berthi_family {
     uint8_t norms;          /* on the hidden state, in a layer                      */
     uint8_t window;         /* berthi_family_window                                 */
     uint8_t pattern;        /* WINDOW_PATTERN: default of n                         */
-    uint8_t numbers;        /* of its activation, in a layer                        */
+    uint8_t numbers;        /* single ones in a layer: of its activation, a scale   */
     /* Defaults of the class, which "text_config" often leaves out; 0: it has to say. */
     uint32_t heads;
     uint32_t kv_heads;

@@ -546,6 +546,8 @@ test_halves(void)
     CHECK_EQ(s->kind_count, 2);
     check_kind(&s->kinds[0], 2, BERTHI_ATTENTION_STATE, 0, 0);
     check_kind(&s->kinds[1], 2, BERTHI_ATTENTION_HEADS, 8, 0);
+    CHECK_EQ(s->kinds[0].state_elements, 64); /* one for each of its width */
+    CHECK_EQ(s->kinds[0].convolution_elements, 64 * 4);
     /* No norm of an MLP that is not there. */
     e = estimated_text(TINY(", \"model_type\": \"bitnet\", \"num_experts\": 4"));
     T_REQUIRE(e != NULL);
@@ -746,6 +748,10 @@ test_compressed(void)
             CHECK_EQ(s->kinds[k].experts, 4);
             CHECK_EQ(s->kinds[k].count, k == 1 ? 2 : 1);
         }
+        /* Which words choose which experts is no number that is computed with. */
+        for (uint32_t i = 0; i < e->weights.count; i++)
+            CHECK_EQ(e->weights.items[i].dtype == BERTH_I64,
+                     strcmp(e->weights.items[i].module, "tid2eid") == 0);
         CHECK(t == 0 || count(e).all == all);
         all = count(e).all;
     }

@@ -143,6 +143,9 @@ VARIANTS = [
 NOISE = re.compile(r"_token_id$|dropout|_pdrop|^output_|_eps(ilon)?$|initializer|^use_cache$|"
                    r"return_dict|^chunk_size|label|^rope|transformers_version|problem_type|_coef$|"
                    r"^mask_|^apply_spec|_drop$|layerdrop|^is_|^dtype$|^name_or_path$|^_name")
+# Buffers that checkpoints have.
+SAVED = re.compile(r"correction_bias|expert_bias|tid2eid|final_logits_bias|act_fn\.(beta|eps)$|"
+                   "layer_scalar$")
 t = lib.Tally()
 
 
@@ -159,7 +162,7 @@ def count(kind, config):
     saved = set(model.state_dict())
     return (sum(p.numel() for p in model.parameters())
             + sum(b.numel() for buffer, b in model.named_buffers() if buffer in saved
-                  and re.search("correction_bias|expert_bias|tid2eid|final_logits_bias", buffer))
+                  and SAVED.search(buffer))
             + (config.vocab_size * config.hidden_size
                if name.endswith("Model") and not getattr(config, "tie_word_embeddings", False)
                else 0))

@@ -171,11 +171,18 @@ berthi_cuda_pin_add(const berthi_cuda_call *call, void *memory, uint64_t bytes)
     return status;
 }
 
-/* Where a GPU hangs, the driver would wait for it: its pages stay registered for good. */
+/*
+ * Where a GPU hangs, the driver would wait for it: its pages stay registered for good. So they stay
+ * where they are, too: of what comes to lie there later a copy would bring what these hold.
+ */
 static void
 give_up(const berthi_cuda_call *call, void *memory)
 {
-    if (!atomic_load(&call->device->machine->has_hung))
+    berthi_cuda *const machine = call->device->machine;
+
+    if (atomic_load(&machine->has_hung))
+        berthi_memory_abandon(machine->context, memory);
+    else
         (void)berthi_cuda_judge(call, call->calls->unpin(memory));
 }
 

@@ -195,6 +195,20 @@ sweep(berth_context *context, bool waits)
     pthread_mutex_unlock(&context->kept_lock);
 }
 
+/* What is noted of it; the memory itself stays. */
+static void
+forget_abandoned(berth_context *context)
+{
+    berthi_abandoned *a = atomic_exchange(&context->abandoned, NULL);
+
+    while (a != NULL) {
+        berthi_abandoned *const next = a->next;
+
+        berthi_memory_free(context, BERTHI_PURPOSE_OBJECT, a, sizeof *a);
+        a = next;
+    }
+}
+
 void
 berthi_context_sweep(berth_context *context)
 {
@@ -217,6 +231,7 @@ berth_context_destroy(berth_context *context)
     berthi_context_sweep_all(context);
     berthi_visits_leave(context);
     (void)berthi_spare_trim(context); /* what others gave back until then, too */
+    forget_abandoned(context);
     pthread_mutex_destroy(&context->spare_lock);
     pthread_cond_destroy(&context->has_swept);
     pthread_mutex_destroy(&context->kept_lock);
@@ -287,7 +302,7 @@ berthi_memory_free_aligned(berth_context *context, berthi_purpose purpose, void 
 {
     const uint64_t size = berthi_max_u64(bytes, 1);
 
-    if (memory == NULL)
+    if (memory == NULL || berthi_memory_is_abandoned(context, memory, size))
         return;
     context->allocator.free(context->allocator.user, memory, (size_t)size,
                             (size_t)alignment, berthi_purpose_name(purpose));
@@ -326,6 +341,32 @@ berthi_memory_free(berth_context *context, berthi_purpose purpose, void *memory,
                    uint64_t bytes)
 {
     berthi_memory_free_aligned(context, purpose, memory, bytes, ORDINARY_ALIGNMENT);
+}
+
+/* Where not even that can be noted it is given back as if nothing hung. */
+void
+berthi_memory_abandon(berth_context *context, const void *at)
+{
+    berthi_abandoned *const a =
+        berthi_memory_alloc(context, BERTHI_PURPOSE_OBJECT, sizeof *a);
+
+    if (a == NULL)
+        return;
+    *a = (berthi_abandoned){ atomic_load(&context->abandoned), at };
+    while (!atomic_compare_exchange_weak(&context->abandoned, &a->next, a))
+        ;
+}
+
+bool
+berthi_memory_is_abandoned(const berth_context *context, const void *memory, uint64_t bytes)
+{
+    const berthi_abandoned *a = atomic_load(&context->abandoned);
+
+    while (a != NULL
+           && ((uintptr_t)a->at < (uintptr_t)memory
+               || (uintptr_t)a->at - (uintptr_t)memory >= bytes))
+        a = a->next;
+    return a != NULL;
 }
 
 /* -------------------------------------------------------------------- arena */

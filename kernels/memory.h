@@ -27,6 +27,13 @@ struct berthi_kept {
     bool (*try_end)(berthi_kept *kept);
 };
 
+/* Memory that is not given back any more: berthi_memory_abandon(). */
+typedef struct berthi_abandoned berthi_abandoned;
+struct berthi_abandoned {
+    berthi_abandoned *next;
+    const void *at;
+};
+
 typedef struct berthi_spare berthi_spare; /* spare.h */
 typedef struct berthi_visit berthi_visit; /* visits.h */
 
@@ -44,6 +51,7 @@ struct berth_context {
     bool is_swept;     /* the same: somebody has taken them out, and puts back what stays */
     pthread_cond_t has_swept; /* nobody has any more */
     berthi_visit *visits; /* of others' devices, under that lock, too */
+    _Atomic(berthi_abandoned *) abandoned; /* grows at its head */
     uint64_t spare_limit; /* bytes of staging that are kept between jobs */
     pthread_mutex_t spare_lock;
     berthi_spare *spares; /* under that lock */
@@ -90,6 +98,14 @@ void berthi_memory_free(berth_context *context, berthi_purpose purpose, void *me
                         uint64_t bytes);
 void berthi_memory_free_aligned(berth_context *context, berthi_purpose purpose,
                                 void *memory, uint64_t bytes, uint64_t alignment);
+
+/*
+ * Something that hangs may use the memory at `at` for good: whoever gives back what it is a part
+ * of leaves that where it is, so that nobody else gets it. It counts as allocated. Any thread.
+ */
+void berthi_memory_abandon(berth_context *context, const void *at);
+bool berthi_memory_is_abandoned(const berth_context *context, const void *memory,
+                                uint64_t bytes);
 
 /*
  * A bump allocator: many small pieces, given back together. Blocks are taken

@@ -46,7 +46,8 @@ berthi_spare_free(berth_context *context, void *memory, uint64_t bytes,
     berthi_spare *const spare = memory;
     bool is_kept = false;
 
-    if (memory != NULL && bytes >= sizeof *spare && context->spare_limit > 0) {
+    if (memory != NULL && bytes >= sizeof *spare && context->spare_limit > 0
+        && !berthi_memory_is_abandoned(context, memory, bytes)) {
         pthread_mutex_lock(&context->spare_lock);
         is_kept = bytes <= context->spare_limit - context->spare_bytes;
         if (is_kept) {

@@ -1834,8 +1834,8 @@ typedef struct berth_devices berth_devices;
 
 /*
  * Free it with berth_devices_close(), after everything that was loaded on it. What
- * hung on it ("timeout") is given back then, of whichever context: one that is destroyed
- * before leaves it where it is.
+ * hung on it ("timeout") is given back then, of whichever context, but for what a GPU that
+ * hangs even then may still use: one that is destroyed before leaves it where it is.
  * Returns BERTH_OK, BERTH_EINVAL (words), BERTH_ENODEV (no such device here),
  * BERTH_ENOMEM.
  */
@@ -2197,7 +2197,8 @@ typedef struct berth_model berth_model;
  * Copies of a device that do not end for as long are BERTH_EIO with a tensor of theirs, and
  * so is a layer from the disk that cannot go on to such a device. Slabs and staging stay
  * allocated until it has done its copies, or is closed by berth_devices_close(): hooks of
- * `slab_memory` can be called as late as that. What a device has not pinned is copied by
+ * `slab_memory` can be called as late as that. Host memory that berth has pinned for a GPU
+ * that hangs even then stays allocated for good. What a device has not pinned is copied by
  * calls of its driver that wait for it, and nobody can end those: there is no limit then.
  * Whoever acquires, releases or prefetches asks for copies, and waits in such a call; others
  * that lease what the same device computes wait behind it.

@@ -76,7 +76,7 @@ berthi_model_dealloc(berth_model *model, uint32_t number, void *memory,
     atomic_fetch_sub(&model->bytes, bytes);
     if (hooks->alloc == NULL)
         device->table->free(device, memory, bytes);
-    else
+    else if (!berthi_memory_is_abandoned(model->context, memory, bytes))
         hooks->free(hooks->user, number, memory, bytes, alignment_of(number), purpose);
 }
 

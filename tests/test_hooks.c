@@ -213,6 +213,30 @@ test_on_the_host(void)
     CHECK_EQ(h.there, 0);
 }
 
+/* What something that hangs may use for good is not given back: the caller would use it, too. */
+static void
+test_left_alone(void)
+{
+    berth_plan_options options = loaded_options("cpu=64MiB");
+    berth_slab_memory memory;
+    hooked h = {.refused = CALLS, .misplaced = CALLS};
+    berthi_abandoned *noted;
+    loaded l;
+
+    loaded_begin(&l, loaded_wide(1), &options, NULL);
+    memory = (berth_slab_memory){.user = &h, .alloc = take, .free = give};
+    l.options.slab_memory = &memory;
+    loaded_load(&l);
+    T_REQUIRE(l.status == BERTH_OK);
+    berthi_memory_abandon(l.p.context, h.calls[0].memory);
+    loaded_unload(&l);
+    CHECK_EQ(h.there, 1);
+    free(h.calls[0].memory);
+    noted = atomic_exchange(&l.p.context->abandoned, NULL);
+    berthi_memory_free(l.p.context, BERTHI_PURPOSE_OBJECT, noted, sizeof *noted);
+    loaded_end(&l);
+}
+
 /* What it sleeps in is the caller's, too; what it wakes in is a slab as before. */
 static void
 test_asleep(void)
@@ -458,6 +482,7 @@ main(int argc, char **argv)
     t_begin(argc, argv);
     T_RUN(test_slabs);
     T_RUN(test_on_the_host);
+    T_RUN(test_left_alone);
     T_RUN(test_asleep);
     T_RUN(test_moved);
     T_RUN(test_refused);

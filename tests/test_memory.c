@@ -13,6 +13,7 @@
 
 #include "kernels/fault.h"
 #include "kernels/memory.h"
+#include "kernels/spare.h"
 #include "kernels/sys.h"
 #include "tests/fault.h"
 #include "tests/t.h"
@@ -20,6 +21,7 @@
 /* ---------------------------------------------------------- a strict allocator */
 
 #define MAX_BLOCKS 256
+#define PAGE       4096u
 
 /* Remembers each block and compares what free is told with what alloc was. */
 typedef struct strict {
@@ -736,6 +738,41 @@ test_kept(void)
     CHECK_EQ(all[0].asked, 3);
 }
 
+/* Also by a part of it, and by who keeps what is given back; what is beside it is as before. */
+static void
+test_abandoned(void)
+{
+    berth_context_options options;
+    berth_context *context = NULL;
+    berth_memory_summary memory;
+    uint8_t *left[2];
+    void *beside;
+
+    berth_context_options_init(&options);
+    options.spare_bytes = 16 * PAGE;
+    T_REQUIRE(CHECK_EQ(berth_context_create(&options, &context, NULL), BERTH_OK));
+    for (int i = 0; i < 2; i++) {
+        left[i] = berthi_memory_aligned(context, BERTHI_PURPOSE_RING, 2 * PAGE, PAGE);
+        T_REQUIRE(left[i] != NULL);
+        memset(left[i], i + 1, 2 * PAGE);
+        berthi_memory_abandon(context, left[i] + (size_t)i * PAGE);
+    }
+    beside = berthi_memory_aligned(context, BERTHI_PURPOSE_RING, 2 * PAGE, PAGE);
+    CHECK(!berthi_memory_is_abandoned(context, beside, 2 * PAGE));
+    berthi_memory_free_aligned(context, BERTHI_PURPOSE_RING, left[0], 2 * PAGE, PAGE);
+    berthi_spare_free(context, left[1], 2 * PAGE, PAGE);
+    berthi_spare_free(context, beside, 2 * PAGE, PAGE);
+    CHECK_EQ(berth_context_trim(context), 2 * PAGE);
+    berth_context_memory(context, &memory);
+    CHECK_GE(memory.current_bytes, 4 * PAGE);
+    CHECK_LT(memory.current_bytes, 5 * PAGE);
+    berth_context_destroy(context);
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(left[i][2 * PAGE - 1], i + 1);
+        free(left[i]);
+    }
+}
+
 static berthi_cpu_level
 level_with(int32_t uses_tiles)
 {
@@ -798,6 +835,7 @@ main(int argc, char **argv)
     T_RUN(test_faults);
     T_RUN(test_arena_blocks);
     T_RUN(test_kept);
+    T_RUN(test_abandoned);
     T_RUN(test_tiles_are_asked_for_by_an_option);
     T_MAIN_END;
 }

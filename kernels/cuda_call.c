@@ -55,16 +55,22 @@ reason_of(int code)
 }
 
 void
+berthi_cuda_lose_locked(berthi_cuda_device *device, const char *what, const char *why)
+{
+    if (atomic_load(&device->is_lost))
+        return;
+    snprintf(device->failure, sizeof device->failure, "%s%s%s", what != NULL ? what : "",
+             what != NULL ? ": " : "", why);
+    atomic_store(&device->is_lost, true); /* `failure` does not change any more */
+}
+
+void
 berthi_cuda_lose(berthi_cuda_device *device, const char *what, const char *why)
 {
     if (atomic_load(&device->is_lost))
         return;
     pthread_mutex_lock(&device->lock);
-    if (!atomic_load(&device->is_lost)) {
-        snprintf(device->failure, sizeof device->failure, "%s%s%s", what != NULL ? what : "",
-                 what != NULL ? ": " : "", why);
-        atomic_store(&device->is_lost, true); /* `failure` does not change any more */
-    }
+    berthi_cuda_lose_locked(device, what, why);
     pthread_mutex_unlock(&device->lock);
 }
 

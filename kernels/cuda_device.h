@@ -153,6 +153,8 @@ berth_status berthi_cuda_judge_both(const berthi_cuda_call *call, berthi_cuda_de
 berth_status berthi_cuda_check(const berthi_cuda_device *device, berth_error *error);
 /* `what` may be NULL. The first reason counts. */
 void berthi_cuda_lose(berthi_cuda_device *device, const char *what, const char *why);
+/* The same with the device's lock held. */
+void berthi_cuda_lose_locked(berthi_cuda_device *device, const char *what, const char *why);
 /* Until `query` says that it is over; PENDING at the deadline. */
 berth_status berthi_cuda_poll(const berthi_cuda_call *call, int (*query)(void *handle),
                               void *handle, uint64_t deadline_ns);

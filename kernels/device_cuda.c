@@ -600,6 +600,7 @@ await_end(const berthi_cuda_call *call, void *stream, uint64_t deadline_ns)
            || (status != BERTH_PENDING && error.reason == BERTH_REASON_DEVICE_LOST);
 }
 
+/* No stream leaves the list from before the device is lost until all have been looked at. */
 static void
 cuda_stop(berthi_device *device)
 {
@@ -608,11 +609,11 @@ cuda_stop(berthi_device *device)
     bool is_over = true;
     berthi_cuda_call call;
 
-    berthi_cuda_lose(d, NULL, "the device has been given up");
     berthi_cuda_enter_back(&call, device);
+    pthread_mutex_lock(&d->lock);
+    berthi_cuda_lose_locked(d, NULL, "the device has been given up");
     if (atomic_load(&d->has_used_first))
         is_over = await_end(&call, NULL, deadline_ns);
-    pthread_mutex_lock(&d->lock);
     for (berthi_cuda_stream *s = d->streams; s != NULL && is_over; s = s->next)
         is_over = await_end(&call, s->handle, deadline_ns);
     pthread_mutex_unlock(&d->lock);

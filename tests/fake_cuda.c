@@ -361,6 +361,14 @@ fake_cuda_hang(bool is_hung)
 }
 
 void
+fake_cuda_hang_stream(const void *stream)
+{
+    pthread_mutex_lock(&fake_cuda_now.lock);
+    fake_cuda_find_stream(stream)->is_hung = true;
+    pthread_mutex_unlock(&fake_cuda_now.lock);
+}
+
+void
 fake_cuda_fail_kernel(int code)
 {
     fake_cuda_now.kernel_code = code;

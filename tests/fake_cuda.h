@@ -49,6 +49,8 @@ uint64_t fake_cuda_called(void);   /* since begin, fail or disarm */
 uint64_t fake_cuda_failures(void); /* the same: calls that were made to fail */
 /* Nothing that streams were asked for is done any more. */
 void fake_cuda_hang(bool is_hung);
+/* The same of this one; others go on. */
+void fake_cuda_hang_stream(const void *stream);
 /* Of work that is done late: the next kernel ends its GPU with `code`. */
 void fake_cuda_fail_kernel(int code);
 /* What this thread finds as its last error. */

@@ -59,6 +59,7 @@ typedef struct fake_cuda_line {
     int device;
     bool is_first;     /* a GPU's own */
     bool is_destroyed; /* its work goes on */
+    bool is_hung;
     fake_cuda_work *head;
     fake_cuda_work *tail;
 } fake_cuda_line;

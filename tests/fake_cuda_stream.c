@@ -38,7 +38,7 @@ can_begin(const fake_cuda_line *s)
 {
     const fake_cuda_work *const i = s->head;
 
-    return i != NULL
+    return i != NULL && !s->is_hung
            && (i->kind != WAIT || i->event->passed >= i->generation
                || fake_cuda_now.ended[i->event->device] != BERTHI_CUDA_OK);
 }

@@ -502,6 +502,39 @@ test_stopped_while_its_stream_goes(void)
     fake_cuda_end();
 }
 
+/* So it is while the first stream, which is busy for a while, is waited for before it. */
+static void
+test_stopped_while_the_first_is_busy(void)
+{
+    uint8_t *memory;
+    uint64_t called;
+    pthread_t thread;
+    waiter w;
+    rig r;
+
+    fake_cuda_begin(&late);
+    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda:0"));
+    memory = rig_alloc(r.device, 4096);
+    w = (waiter){ .device = r.device, .stream = rig_stream(r.device) };
+    CHECK_EQ(r.device->table->clear(r.device, memory, 8, w.stream, NULL), BERTH_OK);
+    fake_cuda_hang_stream(w.stream);
+    called = fake_cuda_called();
+    T_REQUIRE(pthread_create(&thread, NULL, destroy_stream, &w) == 0);
+    while (fake_cuda_called() < called + 4) /* it asks again and again */
+        berthi_sys_sleep(100000);
+    for (int i = 0; i < 2000; i++) /* one is done at each question */
+        CHECK_EQ(r.device->table->clear(r.device, memory + 8, 8, NULL, NULL), BERTH_OK);
+    berthi_devices_stop(r.devices);
+    r.device->table->free(r.device, memory, 4096);
+    pthread_join(thread, NULL);
+    rig_close(&r);
+    CHECK_EQ(fake_cuda_read().under_way, 1);
+    CHECK_EQ(fake_cuda_read().allocations, 1);
+    CHECK_EQ(fake_cuda_read().streams, 0);
+    CHECK_EQ(fake_cuda_read().misuses, 0);
+    fake_cuda_end();
+}
+
 /* What is only late is waited for, in the first stream, too. */
 static void
 test_stopped_while_busy(void)
@@ -1015,6 +1048,7 @@ main(int argc, char **argv)
     T_RUN(test_other_failures);
     T_RUN(test_stopped_while_it_hangs);
     T_RUN(test_stopped_while_its_stream_goes);
+    T_RUN(test_stopped_while_the_first_is_busy);
     T_RUN(test_stopped_while_busy);
     T_RUN(test_stopped_without_an_answer);
     T_RUN(test_every_call_fails);

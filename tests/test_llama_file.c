@@ -154,6 +154,7 @@ test_cannot_write(void)
     CHECK_STR(error.file, "nowhere/logits");
     CHECK_EQ(llama_logits_write("/dev/full", false, &id, 1, &logit, 1, &error), BERTH_EIO);
     CHECK_STR(error.message, "No space left on device");
+    CHECK_EQ(error.reason, BERTH_REASON_DISK_FULL);
 }
 
 /* What is there stays, if it may not be replaced; a link is replaced, not what it names. */

@@ -28,6 +28,15 @@ check_text(const char *path, const char *expected)
     free(text);
 }
 
+/* What programs get of the failure that was told last. */
+static void
+check_told(const char *file, int32_t reason, int system_error)
+{
+    CHECK_STR(cli_told()->file, file);
+    CHECK_EQ(cli_told()->reason, reason);
+    CHECK_EQ(cli_told()->system_error, system_error);
+}
+
 static void
 test_appears(void)
 {
@@ -137,6 +146,7 @@ test_keeps(void)
 
     fixture_text(path, "old");
     CHECK_EQ(save_begin(&v, &command, path, false), BERTH_EINVAL);
+    check_told(path, BERTH_REASON_EXISTS, EEXIST);
     CHECK_EQ(save_end(&v, BERTH_EINVAL), BERTH_EINVAL); /* nothing was begun */
     check_text(path, "old");
     CHECK_EQ(save_begin(&v, &command, path, true), BERTH_OK);
@@ -252,6 +262,7 @@ test_places(void)
 
     CHECK_EQ(save_begin(&v, &command, fixture_format("%s/none/a", folder), false),
              BERTH_ENOENT);
+    check_told(fixture_format("%s/none/a", folder), BERTH_REASON_NOT_FOUND, ENOENT);
     fixture_text(fixture_format("%s/file", folder), "");
     CHECK_EQ(save_begin(&v, &command, fixture_format("%s/file/a", folder), true),
              BERTH_ENOENT);
@@ -336,6 +347,7 @@ test_full(void)
              BERTH_OK);
     v.out.system_error = ENOSPC; /* a write has failed */
     CHECK_EQ(save_end(&v, BERTH_OK), BERTH_EIO);
+    check_told(v.path, BERTH_REASON_DISK_FULL, ENOSPC);
     CHECK(access(v.path, F_OK) != 0);
 }
 

@@ -157,6 +157,8 @@ cli_failure(const cli_command *command, berth_status status, const char *format,
 void cli_remember(const berth_error *error);
 /* What was told or remembered last; the status is BERTH_OK where nothing was. */
 const berth_error *cli_told(void);
+/* It was about this file, which could not be made or written; returns its status. */
+berth_status cli_told_of_file(const char *file, int system_error);
 
 /* The exit code of a status. */
 int cli_exit_code(berth_status status);

@@ -25,6 +25,15 @@ cli_told(void)
     return &told;
 }
 
+berth_status
+cli_told_of_file(const char *file, int system_error)
+{
+    berth_text_escape(file, strlen(file), told.file, sizeof told.file);
+    told.reason = json_reason_of_file(told.status, system_error);
+    told.system_error = system_error;
+    return told.status;
+}
+
 static void
 remember_message(berth_status status, const char *message)
 {

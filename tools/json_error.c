@@ -2,6 +2,7 @@
 /* json_error.c - see json_error.h. */
 #include "tools/json_error.h"
 
+#include <errno.h>
 #include <string.h>
 
 bool
@@ -38,6 +39,23 @@ berth_error
 json_error_of(berth_status status)
 {
     return (berth_error){ .status = status, .reason = reason_of(status) };
+}
+
+int32_t
+json_reason_of_file(berth_status status, int system_error)
+{
+    switch (system_error) {
+    case EEXIST:
+        return BERTH_REASON_EXISTS;
+    case EACCES:
+        return BERTH_REASON_PERMISSION;
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+        return BERTH_REASON_DISK_FULL;
+    default:
+        return reason_of(status);
+    }
 }
 
 static void

@@ -12,6 +12,8 @@
 bool json_is_asked(int count, char *const *words);
 /* A failure of a tool itself, without words yet; its reason is the plainest of the status. */
 berth_error json_error_of(berth_status status);
+/* Why a file was not made or written: a reason of the status that the command ends with. */
+int32_t json_reason_of_file(berth_status status, int system_error);
 /* Numbers that it does not have are null. `name`: of its tensor, whole; not escaped. */
 void json_error(json_writer *w, const berth_error *error, const char *name,
                 size_t name_length);

@@ -45,7 +45,6 @@ llama_fail_file(berth_error *error, const char *path, int system_error)
     if (error == NULL)
         return status;
     berth_text_escape(path, strlen(path), error->file, sizeof error->file);
-    if (is_taken)
-        error->reason = BERTH_REASON_EXISTS;
+    error->reason = json_reason_of_file(status, system_error);
     return status;
 }

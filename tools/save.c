@@ -27,8 +27,9 @@ fail(const save *v, int system_error)
     char shown[SHOWN_CAPACITY];
 
     berth_text_escape(v->path, strlen(v->path), shown, sizeof shown);
-    return cli_failure(v->command, leads_nowhere ? BERTH_ENOENT : BERTH_EIO, "%s: %s%s",
-                       shown, strerror(system_error), advice);
+    cli_failure(v->command, leads_nowhere ? BERTH_ENOENT : BERTH_EIO, "%s: %s%s", shown,
+                strerror(system_error), advice);
+    return cli_told_of_file(v->path, system_error);
 }
 
 /* What no file can be made at. */
@@ -51,8 +52,9 @@ fail_exists(const save *v)
     char shown[SHOWN_CAPACITY];
 
     berth_text_escape(v->path, strlen(v->path), shown, sizeof shown);
-    return cli_failure(v->command, BERTH_EINVAL, "%s: is there already [exists]; choose "
-                       "another name or pass --force", shown);
+    cli_failure(v->command, BERTH_EINVAL, "%s: is there already [exists]; choose "
+                "another name or pass --force", shown);
+    return cli_told_of_file(v->path, EEXIST);
 }
 
 bool

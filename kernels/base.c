@@ -308,12 +308,13 @@ line_add_numbers(line *l, const berth_error *error)
         line_add(l, ": %s", berthi_sys_error_words(error->system_error));
 }
 
-/* Of other reasons the name is that of a tier, a pin or a module. */
+/* Of other reasons the name is that of a tier, a pin, a module or a key of config.json. */
 static bool
 is_of_a_tensor(int32_t reason)
 {
     return reason != BERTH_REASON_NO_FIT && reason != BERTH_REASON_NO_TIER
-           && reason != BERTH_REASON_ARGUMENT && reason != BERTH_REASON_DEVICE_MAP;
+           && reason != BERTH_REASON_ARGUMENT && reason != BERTH_REASON_DEVICE_MAP
+           && reason != BERTH_REASON_NOT_FOUND;
 }
 
 size_t

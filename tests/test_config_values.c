@@ -254,11 +254,14 @@ test_defaults(void)
         double number = 9;
         int32_t is_true = 9;
         uint64_t length = 9;
+        char line[256];
 
         CHECK_EQ(berth_config_string(o.config, keys[i], &text, &o.error), BERTH_ENOENT);
         CHECK_EQ(o.error.reason, BERTH_REASON_NOT_FOUND);
         CHECK_STR(o.error.tensor, keys[i]);
         CHECK_CONTAINS(o.error.message, i == 0 ? "is not in" : "is null");
+        berth_error_format(&o.error, line, sizeof line);
+        CHECK(line[0] == '"'); /* it is a key, not a tensor */
         CHECK(text == NULL);
         CHECK_EQ(berth_config_integer(o.config, keys[i], &integer, NULL), BERTH_ENOENT);
         CHECK_EQ(integer, 0);

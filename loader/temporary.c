@@ -165,7 +165,7 @@ berthi_target_check_limit(const berthi_target *target, uint64_t bytes, berth_err
 
     if (berthi_sys_limit(BERTHI_SYS_LIMIT_FILE, &limit) == 0 && bytes > limit)
         return fail_full(target->path, bytes, limit,
-                         "is larger than this process may write", error);
+                         "is larger than this process may write (`ulimit -f`)", error);
     return BERTH_OK;
 }
 

@@ -376,6 +376,15 @@ recorders bin $(($(date +%s) + 100000)) GPU_LAYERS=1000000
 check "no model, no load of a peer" has_row \
     '"name":"peer_load.py","reason":"there is room for [0-9]* layers'
 check "but kernels of one" test -s "$scratch/bin.out/recorded/peer_kernels.json"
+mkdir -p "$scratch/bare"
+for tool in cmp diff; do
+    printf '#!/bin/sh\nexit 127\n' >"$scratch/bare/$tool"
+done
+chmod +x "$scratch"/bare/*
+recorders bare $(($(date +%s) + 100000)) GPU_LAYERS=1000000
+check "without cmp reciprocals are those that they are" has_row \
+    '"reciprocals","value":"for every mantissa'
+check "and so are means" has_row '"means by torch","value":"for every length'
 printf '{}' >"$scratch/none_works/bnb_means.json"
 sed -i "s|cp tests/data.*json|cp \"$scratch/none_works/bnb_means.json\"|
     s|{\"8192x28672|broken &|" "$scratch/bin/python3"

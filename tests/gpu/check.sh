@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # make gpu-check: builds for the GPU that is there, tests it and measures it, in eight minutes, and
-# writes one report; one worth keeping goes to tests/data/gpu/ under the name of the GPU. Without a
-# GPU it builds what can be built, says so and ends with 77.
+# writes one report; one worth keeping goes to tests/data/gpu/ under the name of the GPU. Where the
+# build fails, or takes more than half of the time, the report says so. Without a GPU it builds what
+# can be built, says so and ends with 77.
 #
 #   tests/gpu/check.sh FOLDER    from the root of the tree; the report goes to FOLDER
 #
@@ -25,6 +26,7 @@ NVCC=$(command -v "${NVCC:-nvcc}" || command -v /usr/local/cuda/bin/nvcc) || {
 }
 rm -rf "$folder"
 mkdir -p "$folder" || exit 1
+here=$(cd "$folder" && pwd) || exit 1
 rows=$folder/rows
 
 stage() # NAME BEGUN STATUS
@@ -33,9 +35,33 @@ stage() # NAME BEGUN STATUS
         $(($(date +%s) - $2)) "$3" >>"$rows"
 }
 
+# The report of what has not come to its stages: the program that makes pages is not there.
+fail() # REASON LOG
+{
+    stage build "$building" failed
+    printf '{"kind":"skipped","name":"all tests and speeds","reason":"%s"}\n' "$1" >>"$rows"
+    {
+        echo '{"format":"berth-gpu-check","version":1,"rows":['
+        sed '$!s/$/,/' "$rows"
+        echo ']}'
+    } >"$folder/report.json"
+    {
+        printf '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        printf '<title>berth on a GPU</title></head>\n<body><h1>berth on a GPU</h1>\n'
+        printf '<p>Nothing was tested or measured: %s.</p>\n<pre>\n' "$1"
+        tail -n 100 "$2" | sed 's/&/\&amp;/g; s/</\&lt;/g; s/>/\&gt;/g'
+        printf '</pre></body></html>\n'
+    } >"$folder/report.html"
+    tail -n 100 "$2"
+    echo "$1: $folder/report.json and report.html say so"
+    exit 1
+}
+
 # What GPU; there may be none.
+building=$begun
 # shellcheck disable=SC2086 # several words
-$CC -O1 -o "$folder/probe" tests/gpu/probe.c -ldl || exit 1
+$CC -O1 -o "$folder/probe" tests/gpu/probe.c -ldl >"$folder/probe.log" 2>&1 ||
+    fail "the program that looks for a GPU was not built" "$folder/probe.log"
 found=$("$folder/probe") && has_gpu=1 || has_gpu=0
 if [ -z "${ARCH:-}" ]; then
     ARCH=90
@@ -43,12 +69,13 @@ if [ -z "${ARCH:-}" ]; then
 fi
 
 if [ -n "${DEPS:-}" ]; then
-    tests/gpu/deps.sh "$DEPS" "$PWD/$folder/deps" || exit 1
-    PKG_CONFIG=$PWD/$folder/deps/pkg-config
+    tests/gpu/deps.sh "$DEPS" "$here/deps" >"$folder/deps.log" 2>&1 ||
+        fail "the libraries of DEPS were not built" "$folder/deps.log"
+    PKG_CONFIG=$here/deps/pkg-config
     export PKG_CONFIG
     URING=$([ -e "$folder/deps/liburing.pc" ] && echo 1 || echo 0)
     # Not ours to warn of.
-    CPPFLAGS="-isystem $PWD/$folder/deps/include"
+    CPPFLAGS="-isystem $here/deps/include"
     export CPPFLAGS URING LIBDEFLATE=0
 fi
 building=$(date +%s)
@@ -61,10 +88,14 @@ make_it()
         ${LIBDEFLATE:+LIBDEFLATE="$LIBDEFLATE"} ${CPPFLAGS:+CPPFLAGS="$CPPFLAGS"} "$@"
 }
 echo "building for sm_$ARCH"
-if ! build=$(make_it where) || ! make_it gpu-programs; then
-    echo "the build for sm_$ARCH has failed, or took longer than $most s"
-    exit 1
-fi
+status=0
+build=$(make_it where 2>"$folder/build.log") || status=$?
+[ $status -ne 0 ] || make_it gpu-programs >>"$folder/build.log" 2>&1 || status=$?
+case $status in
+0) cat "$folder/build.log" ;;
+124 | 137) fail "the build for sm_$ARCH was not over within $most s" "$folder/build.log" ;;
+*) fail "the build for sm_$ARCH has failed" "$folder/build.log" ;;
+esac
 stage build "$building" "done"
 if [ $has_gpu -eq 0 ]; then
     echo "no GPU: skipped ($found; built for sm_$ARCH)"

@@ -423,6 +423,49 @@ check "what has no test there has none that passes" count \
 check "but is left out" count '"skipped","name":"\(mem\|race\|init\)check: .*not for this GPU' \
     $((3 * watched + 2))
 
+# What is not built has a report, too: `make` fails, or is not over within half of two seconds.
+mkdir -p "$scratch/unbuilt"
+cat >"$scratch/unbuilt/cc" <<'SCRIPT'
+#!/bin/sh
+# -O1 -o PROGRAM SOURCE: a machine that has a GPU
+printf '#!/bin/sh\necho 90\n' >"$3"
+chmod +x "$3"
+SCRIPT
+cat >"$scratch/unbuilt/fails" <<'SCRIPT'
+#!/bin/sh
+case $* in *where) echo /nowhere && exit ;; esac
+echo "kernel.cu(3): error: identifier <b> is \"undefined\""
+exit 2
+SCRIPT
+printf '#!/bin/sh\nexec sleep 60\n' >"$scratch/unbuilt/sleeps"
+chmod +x "$scratch"/unbuilt/*
+unbuilt() # MAKE VARIABLE=VALUE...
+{
+    rows=$scratch/unbuilt/out/rows
+    make=$scratch/unbuilt/$1
+    shift
+    env -u DEPS CC="$scratch/unbuilt/cc" NVCC="$scratch/bin/nvcc" GPU_SECONDS=2 MAKE="$make" "$@" \
+        tests/gpu/check.sh "$scratch/unbuilt/out" >"$scratch/log" 2>&1
+}
+unbuilt fails
+check "a build that fails fails the whole" test $? -eq 1
+check "and has a report that says so" has_row \
+    '"name":"all tests and speeds","reason":"the build for sm_90 has failed"'
+check "of a stage that has failed" has_row '"kind":"stage","name":"build",.*"status":"failed"'
+check "with what the compiler said" grep -q 'identifier &lt;b&gt; is "undefined"' \
+    "$scratch/unbuilt/out/report.html"
+check "which is told, too" grep -q 'kernel.cu(3): error' "$scratch/log"
+check "its report is JSON" "$gpu_check" page "$rows" "$scratch/r" "$scratch/p"
+check "of the same rows" cmp -s "$scratch/r" "$scratch/unbuilt/out/report.json"
+unbuilt sleeps
+check "so has one that takes too long" has_row \
+    '"name":"all tests and speeds","reason":"the build for sm_90 was not over within 1 s"'
+unbuilt fails CC=false
+check "so has a compiler that makes no programs" has_row \
+    '"reason":"the program that looks for a GPU was not built"'
+unbuilt fails DEPS="$scratch/none"
+check "and libraries without sources" has_row '"reason":"the libraries of DEPS were not built"'
+
 echo '{"kind":' >"$scratch/broken"
 check "rows that are none are refused" test "$("$gpu_check" page "$scratch/broken" \
     "$scratch/r" "$scratch/p" 2>/dev/null; echo $?)" = 1

@@ -148,6 +148,7 @@ open_device(const char *word)
                                         .memory_bytes = UINT64_C(1) << 30, .is_late = true };
     berthi_cuda_properties properties;
     int count = 0;
+    int code;
 
     if (is_fake)
         fake_cuda_begin(&machine);
@@ -156,8 +157,11 @@ open_device(const char *word)
     device.calls = is_fake ? fake_cuda_calls() : berthi_devices_cuda();
     if (device.calls == NULL)
         return "this was built without CUDA";
-    if (device.calls->device_count(&count) != BERTHI_CUDA_OK || count == 0)
-        return "no GPU: the driver has none, or there is no driver";
+    code = device.calls->device_count(&count);
+    if (code != BERTHI_CUDA_OK) /* no driver, one that is too old, or no GPU for this process */
+        return device.calls->error_words(code);
+    if (count == 0)
+        return "the driver has no GPU for this process";
     require(device.calls->device_properties(0, &properties), "reading its properties");
     require(device.calls->set_device(0), "choosing it");
     device.capability = find_capability(device.calls, &properties);

@@ -451,6 +451,8 @@ berth_model_swap_start(berth_model *model, berth_model *other,
     status = check_arguments(model, out_job, error);
     if (status == BERTH_OK && other == NULL)
         status = berthi_fail_argument(error, "other", "is NULL");
+    if (status == BERTH_OK && other == model)
+        status = berthi_fail_argument(error, "other", "is the model that is to sleep");
     if (status == BERTH_OK)
         status = begin(model, false, options, &m, error);
     if (status != BERTH_OK)

@@ -413,7 +413,8 @@ test_arguments(void)
     CHECK_EQ(berth_model_swap_start(s.m.l.model, NULL, NULL, &job, &error), BERTH_EINVAL);
     CHECK_EQ(berth_model_swap_start(s.m.l.model, s.m.l.model, NULL, &job, &error),
              BERTH_EINVAL);
-    CHECK_EQ(error.reason, BERTH_REASON_MOVING);
+    CHECK_EQ(error.reason, BERTH_REASON_ARGUMENT); /* no job is at it that could be waited for */
+    CHECK_CONTAINS(error.message, "`other` is the model");
     CHECK_EQ(berth_model_swap_start(s.other, s.m.l.model, NULL, &job, &error),
              BERTH_EINVAL);
     CHECK_EQ(error.reason, BERTH_REASON_ASLEEP);

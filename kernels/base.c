@@ -308,13 +308,21 @@ line_add_numbers(line *l, const berth_error *error)
         line_add(l, ": %s", berthi_sys_error_words(error->system_error));
 }
 
-/* Of other reasons the name is that of a tier, a pin, a module or a key of config.json. */
-static bool
-is_of_a_tensor(int32_t reason)
+/* What the name is of; without a word: a tier, a pin, a module or a key of config.json. */
+static const char *
+word_of_name(int32_t reason)
 {
-    return reason != BERTH_REASON_NO_FIT && reason != BERTH_REASON_NO_TIER
-           && reason != BERTH_REASON_ARGUMENT && reason != BERTH_REASON_DEVICE_MAP
-           && reason != BERTH_REASON_NOT_FOUND;
+    switch (reason) {
+    case BERTH_REASON_NO_FIT:
+    case BERTH_REASON_NO_TIER:
+    case BERTH_REASON_ARGUMENT:
+    case BERTH_REASON_DEVICE_MAP:
+    case BERTH_REASON_NOT_FOUND: return "";
+    case BERTH_REASON_SLOTS:
+    case BERTH_REASON_LEASE:
+    case BERTH_REASON_LEASED: return "layer ";
+    default: return "tensor ";
+    }
 }
 
 size_t
@@ -326,8 +334,7 @@ berth_error_format(const berth_error *error, char *text, size_t capacity)
     if (error->file[0] != '\0')
         line_add(&l, "%s: ", error->file);
     if (error->tensor[0] != '\0')
-        line_add(&l, "%s\"%s\": ", is_of_a_tensor(error->reason) ? "tensor " : "",
-                 error->tensor);
+        line_add(&l, "%s\"%s\": ", word_of_name(error->reason), error->tensor);
     line_add(&l, "%s", error->message);
     line_add_numbers(&l, error);
     line_add(&l, " [%s]", berth_reason_name(error->reason));

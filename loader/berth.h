@@ -258,7 +258,8 @@ typedef struct berth_error {
     uint64_t expected;    /* the two numbers that disagree                         */
     uint64_t actual;
     char file[BERTH_FILE_CAPACITY];       /* path as the caller would write it, or ""    */
-    char tensor[BERTH_NAME_CAPACITY];     /* escaped name of tensor or argument, or ""   */
+    char tensor[BERTH_NAME_CAPACITY];     /* escaped name of tensor, layer or argument, or
+                                             ""                                          */
     char message[BERTH_MESSAGE_CAPACITY]; /* one sentence without the above              */
     uint64_t reserved[4];
 } berth_error;

@@ -529,6 +529,28 @@ test_format_checksums_in_hexadecimal(void)
 }
 
 static void
+test_format_says_what_a_name_is_of(void)
+{
+    static const struct {
+        berth_reason reason;
+        const char *begin;
+    } cases[] = { { BERTH_REASON_DIGEST, "tensor \"t\": m" },
+                  { BERTH_REASON_SLOTS, "layer \"t\": m" },
+                  { BERTH_REASON_LEASE, "layer \"t\": m" },
+                  { BERTH_REASON_LEASED, "layer \"t\": m" },
+                  { BERTH_REASON_NOT_FOUND, "\"t\": m" },
+                  { BERTH_REASON_NO_FIT, "\"t\": m" } };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        berth_error error;
+
+        berthi_fail(&error, cases[i].reason,
+                    &(berthi_about){ .tensor = "t", .tensor_length = 1 }, "m");
+        CHECK(strncmp(format(&error), cases[i].begin, strlen(cases[i].begin)) == 0);
+    }
+}
+
+static void
 test_format_cut_at_every_capacity(void)
 {
     berth_error error;
@@ -818,6 +840,7 @@ main(int argc, char **argv)
     T_RUN(test_fail_memory_and_argument);
     T_RUN(test_format_all_combinations);
     T_RUN(test_format_checksums_in_hexadecimal);
+    T_RUN(test_format_says_what_a_name_is_of);
     T_RUN(test_format_cut_at_every_capacity);
     T_RUN(test_format_odd_errors);
     T_RUN(test_format_in_another_locale);

@@ -1836,7 +1836,7 @@ typedef struct berth_devices berth_devices;
 /*
  * Free it with berth_devices_close(), after everything that was loaded on it. What
  * hung on it ("timeout") is given back then, of whichever context, but for what a GPU that
- * hangs even then may still use: one that is destroyed before leaves it where it is.
+ * hangs even then may still use. A context that is destroyed before leaves it where it is.
  * Returns BERTH_OK, BERTH_EINVAL (words), BERTH_ENODEV (no such device here),
  * BERTH_ENOMEM.
  */

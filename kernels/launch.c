@@ -25,35 +25,24 @@ check_matrix(uint64_t rows, uint64_t columns, berth_error *error)
 
 /* But for the table. */
 static berth_status
-fill_encode(const berthi_encode_arguments *a, berthi_encode_kernel *k, size_t *out_dtype,
-            berth_error *error)
+launch_encode(const berthi_encode_arguments *a, const berthi_kernel_id kernels[3],
+              berthi_launch *out, berth_error *error)
 {
-    const berth_status status = berthi_launch_find_dtype(a->dtype, out_dtype, error);
+    berthi_encode_kernel *const k = &out->argument.encode;
+    size_t dtype;
+    berth_status status = berthi_launch_find_dtype(a->dtype, &dtype, error);
 
+    out->kernel = KERNEL_NONE;
     *k = (berthi_encode_kernel){
         .values = a->values, .codes = a->codes, .absmax = a->absmax, .count = a->count,
         .is_aligned = berthi_is_aligned(a->values, 16) && berthi_is_aligned(a->codes, 16),
     };
+    if (status == BERTH_OK)
+        status = berthi_launch_find_block(a->block_size, &k->block_log2, error);
     return status == BERTH_OK
-               ? berthi_launch_find_block(a->block_size, &k->block_log2, error)
+               ? berthi_launch_set_grid(out, kernels[dtype], ENCODE_THREADS,
+                                        berthi_encode_ctas(a->count), error)
                : status;
-}
-
-static berth_status
-launch_encode(const berthi_encode_arguments *a, const berthi_kernel_id kernels[2][3],
-              void (*fill_table)(uint32_t *table), berthi_launch *out, berth_error *error)
-{
-    berthi_encode_kernel *const k = &out->argument.encode;
-    size_t dtype;
-    berth_status status;
-
-    out->kernel = KERNEL_NONE;
-    status = fill_encode(a, k, &dtype, error);
-    if (status != BERTH_OK)
-        return status;
-    fill_table(k->table);
-    return berthi_launch_set_grid(out, kernels[a->block_size == 64][dtype], ENCODE_THREADS,
-                                  berthi_encode_ctas(a->count), error);
 }
 
 berth_status
@@ -62,8 +51,10 @@ berthi_launch_encode_nf4(const berthi_encode_arguments *a, berthi_launch *out,
 {
     static const berthi_kernel_id kernels[2][3] =
         { OF_DTYPES(encode_nf4, ), OF_DTYPES(encode_nf4, _64) };
+    const berth_status status = launch_encode(a, kernels[a->block_size == 64], out, error);
 
-    return launch_encode(a, kernels, berthi_fill_nf4_bins, out, error);
+    berthi_fill_nf4_bins(out->argument.encode.table);
+    return status;
 }
 
 berth_status
@@ -72,8 +63,10 @@ berthi_launch_encode_fp4(const berthi_encode_arguments *a, berthi_launch *out,
 {
     static const berthi_kernel_id kernels[2][3] =
         { OF_DTYPES(encode_fp4, ), OF_DTYPES(encode_fp4, _64) };
+    const berth_status status = launch_encode(a, kernels[a->block_size == 64], out, error);
 
-    return launch_encode(a, kernels, berthi_fill_fp4_bins, out, error);
+    berthi_fill_fp4_bins(out->argument.encode.table);
+    return status;
 }
 
 berth_status
@@ -81,33 +74,33 @@ berthi_launch_encode_map(const berthi_encode_arguments *a, berthi_launch *out,
                          berth_error *error)
 {
     static const berthi_kernel_id kernels[3] = OF_DTYPES(encode_map, );
-    berthi_encode_kernel *const k = &out->argument.encode;
-    size_t dtype;
-    berth_status status;
+    const berth_status status = launch_encode(a, kernels, out, error);
 
-    out->kernel = KERNEL_NONE;
-    status = fill_encode(a, k, &dtype, error);
-    if (status != BERTH_OK)
-        return status;
-    berthi_fill_borders(k->table, a->map);
-    return berthi_launch_set_grid(out, kernels[dtype], ENCODE_THREADS,
-                                                berthi_encode_ctas(a->count), error);
+    berthi_fill_borders(out->argument.encode.table, a->map);
+    return status;
 }
 
 /* ------------------------------------------------------------------ decoding */
 
+/* But for the table, and for double quantized absmax. */
 static berth_status
-fill_decode(const berthi_decode_arguments *a, berthi_decode_kernel *k, size_t *out_dtype,
-            berth_error *error)
+launch_decode(const berthi_decode_arguments *a, const berthi_kernel_id kernels[3],
+              berthi_launch *out, berth_error *error)
 {
-    const berth_status status = berthi_launch_find_dtype(a->dtype, out_dtype, error);
+    berthi_decode_kernel *const k = &out->argument.decode;
+    size_t dtype;
+    berth_status status = berthi_launch_find_dtype(a->dtype, &dtype, error);
 
+    out->kernel = KERNEL_NONE;
     *k = (berthi_decode_kernel){
         .codes = a->codes, .values = a->values, .absmax = a->absmax, .count = a->count,
         .is_aligned = berthi_is_aligned(a->codes, 8) && berthi_is_aligned(a->values, 16),
     };
+    if (status == BERTH_OK)
+        status = berthi_launch_find_block(a->block_size, &k->block_log2, error);
     return status == BERTH_OK
-               ? berthi_launch_find_block(a->block_size, &k->block_log2, error)
+               ? berthi_launch_set_grid(out, kernels[dtype], DECODE_THREADS,
+                                        berthi_decode_ctas(a->count), error)
                : status;
 }
 
@@ -120,13 +113,9 @@ berthi_launch_decode_4bit(const berthi_decode_arguments *a, const uint32_t *valu
         { { OF_DTYPES(decode_4bit, ), OF_DTYPES(decode_4bit, _double) },
           { OF_DTYPES(decode_4bit, _64), OF_DTYPES(decode_4bit, _64_double) } };
     berthi_decode_kernel *const k = &out->argument.decode;
-    size_t dtype;
-    berth_status status;
+    const berth_status status =
+        launch_decode(a, kernels[a->block_size == 64][absmax != NULL], out, error);
 
-    out->kernel = KERNEL_NONE;
-    status = fill_decode(a, k, &dtype, error);
-    if (status != BERTH_OK)
-        return status;
     memcpy(k->table, values, 16 * sizeof values[0]);
     if (absmax != NULL) {
         k->absmax = absmax->absmax2;
@@ -135,8 +124,7 @@ berthi_launch_decode_4bit(const berthi_decode_arguments *a, const uint32_t *valu
         k->offset_value = absmax->offset_value;
         memcpy(k->map, absmax->map, sizeof k->map);
     }
-    return berthi_launch_set_grid(out, kernels[a->block_size == 64][absmax != NULL][dtype],
-                                  DECODE_THREADS, berthi_decode_ctas(a->count), error);
+    return status;
 }
 
 berth_status
@@ -144,17 +132,10 @@ berthi_launch_decode_map(const berthi_decode_arguments *a, berthi_launch *out,
                          berth_error *error)
 {
     static const berthi_kernel_id kernels[3] = OF_DTYPES(decode_map, );
-    berthi_decode_kernel *const k = &out->argument.decode;
-    size_t dtype;
-    berth_status status;
+    const berth_status status = launch_decode(a, kernels, out, error);
 
-    out->kernel = KERNEL_NONE;
-    status = fill_decode(a, k, &dtype, error);
-    if (status != BERTH_OK)
-        return status;
-    memcpy(k->table, a->map, sizeof k->table);
-    return berthi_launch_set_grid(out, kernels[dtype], DECODE_THREADS,
-                                                berthi_decode_ctas(a->count), error);
+    memcpy(out->argument.decode.table, a->map, sizeof out->argument.decode.table);
+    return status;
 }
 
 /* ------------------------------------------------------- double quantization */

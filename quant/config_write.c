@@ -13,6 +13,7 @@
 #include "kernels/utf8.h"
 #include "quant/config.h"
 #include "quant/format.h"
+#include "quant/heapsort.h"
 #include "quant/json.h"
 #include "quant/json_text.h"
 #include "quant/scan.h"
@@ -25,6 +26,8 @@ typedef struct member {
     const char *key;
     const berthi_json_value *value;
 } member;
+
+_Static_assert(sizeof(member) <= BERTHI_HEAPSORT_ELEMENT, "members are sorted");
 
 /* An open container. */
 typedef struct frame {
@@ -193,36 +196,10 @@ add_member(writing *w, const char *key, const berthi_json_value *value)
     w->members[w->member_count++].value = value;
 }
 
-static void
-sift_down(member *members, uint64_t count, uint64_t at)
+static int
+compare_members(const void *a, const void *b)
 {
-    const member moved = members[at];
-    uint64_t child;
-
-    while ((child = 2 * at + 1) < count) {
-        if (child + 1 < count && strcmp(members[child].key, members[child + 1].key) < 0)
-            child++;
-        if (strcmp(moved.key, members[child].key) >= 0)
-            break;
-        members[at] = members[child];
-        at = child;
-    }
-    members[at] = moved;
-}
-
-/* Heapsort: in place, no recursion, and no input makes it quadratic. */
-static void
-sort_members(member *members, uint64_t count)
-{
-    for (uint64_t at = count / 2; at-- > 0;)
-        sift_down(members, count, at);
-    for (uint64_t last = count; last-- > 1;) {
-        const member largest = members[0];
-
-        members[0] = members[last];
-        members[last] = largest;
-        sift_down(members, last, 0);
-    }
+    return strcmp(((const member *)a)->key, ((const member *)b)->key);
 }
 
 /* Puts what is to be written of an object behind the members of those around it. */
@@ -247,7 +224,8 @@ gather_members(writing *w, const berthi_json_value *object, bool is_config)
         add_member(w, QUANTIZATION, NULL);
     if (is_config && is_model && w->dtype != NULL && !has_dtype)
         add_member(w, "dtype", NULL);
-    sort_members(w->members + first, w->member_count - first);
+    berthi_heapsort(w->members + first, w->member_count - first, sizeof *w->members,
+                    compare_members);
 }
 
 /* -------------------------------------------------------------------- values */

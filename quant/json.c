@@ -19,6 +19,7 @@
 #include <cjson/cJSON.h>
 
 #include "kernels/utf8.h"
+#include "quant/heapsort.h"
 #include "quant/scan.h"
 
 #define MARK '\xff'
@@ -30,11 +31,15 @@ struct berthi_json {
     cJSON *root;
 };
 
+_Static_assert(sizeof(berthi_scan_text) <= BERTHI_HEAPSORT_ELEMENT, "a key is sorted");
+
 /* ------------------------------------------------------------- unique keys */
 
 static int
-compare_keys(const berthi_scan_text *a, const berthi_scan_text *b)
+compare_keys(const void *left, const void *right)
 {
+    const berthi_scan_text *const a = left;
+    const berthi_scan_text *const b = right;
     const uint64_t shorter = berthi_min_u64(a->length, b->length);
     const int order = memcmp(a->bytes, b->bytes, (size_t)shorter);
 
@@ -43,45 +48,11 @@ compare_keys(const berthi_scan_text *a, const berthi_scan_text *b)
     return (a->length > b->length) - (a->length < b->length);
 }
 
-static void
-sift_down(berthi_scan_text *keys, uint64_t count, uint64_t at)
-{
-    for (;;) {
-        uint64_t child = 2 * at + 1;
-        const berthi_scan_text key = keys[at];
-
-        if (child >= count)
-            return;
-        if (child + 1 < count && compare_keys(&keys[child], &keys[child + 1]) < 0)
-            child++;
-        if (compare_keys(&key, &keys[child]) >= 0)
-            return;
-        keys[at] = keys[child];
-        keys[child] = key;
-        at = child;
-    }
-}
-
-/* Heapsort: in place, no recursion, and no input makes it quadratic. */
-static void
-sort_keys(berthi_scan_text *keys, uint64_t count)
-{
-    for (uint64_t at = count / 2; at-- > 0;)
-        sift_down(keys, count, at);
-    for (uint64_t last = count; last-- > 1;) {
-        const berthi_scan_text largest = keys[0];
-
-        keys[0] = keys[last];
-        keys[last] = largest;
-        sift_down(keys, last, 0);
-    }
-}
-
 /* Of two equal keys the later one in the text, or NULL. */
 static const berthi_scan_text *
 find_repeated(berthi_scan_text *keys, uint64_t count)
 {
-    sort_keys(keys, count);
+    berthi_heapsort(keys, count, sizeof *keys, compare_keys);
     for (uint64_t i = 1; i < count; i++)
         if (compare_keys(&keys[i - 1], &keys[i]) == 0)
             return keys[i].bytes > keys[i - 1].bytes ? &keys[i] : &keys[i - 1];

@@ -13,7 +13,7 @@ set -u
 export LC_ALL=C
 # The parsers and the index: everything that reads what a file says, and what prints it anew.
 FILES=$(ls quant/scan*.c quant/json*.c quant/state*.c quant/config*.c quant/format.c \
-    quant/members.c quant/rules_file.c quant/glob.c loader/safetensors*.c \
+    quant/members.c quant/heapsort.c quant/rules_file.c quant/glob.c loader/safetensors*.c \
     loader/index*.c loader/manifest*.c loader/journal.c loader/paths.c \
     loader/shard_name.c loader/layout_header.c loader/sniff*.c \
     placement/device_map.c placement/plan_parse.c placement/link_file.c \

@@ -95,6 +95,7 @@ gemm_rooms           threadless
 golden_open          coverage
 gradient             threadless arm
 header_details       threadless coverage
+heapsort             threadless coverage
 home                 threadless
 home_ranges          threadless
 home_shapes          threadless

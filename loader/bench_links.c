@@ -143,44 +143,25 @@ print_fingerprint(const berthi_bench *b, char out[BERTHI_FINGERPRINT])
 
 /* ------------------------------------------------------------------------- printing */
 
-/* Counts where there is no memory yet. */
-typedef struct sink {
-    char *text;
-    uint64_t bytes;
-} sink;
-
-static berth_status
-put_text(void *user, const char *bytes, uint64_t size, uint64_t offset, berth_error *error)
-{
-    sink *const s = user;
-
-    (void)error;
-    if (s->text != NULL)
-        memcpy(s->text + offset, bytes, (size_t)size);
-    s->bytes = offset + size;
-    return BERTH_OK;
-}
-
 berth_status
 berthi_bench_print_links(const berthi_bench *b, berth_error *error)
 {
     berth_bench *const result = b->result;
     berthi_links links = { .count = 0 };
-    sink s = { .text = NULL };
+    uint64_t bytes;
     berth_status status;
 
     for (uint32_t i = 0; i < result->line_count; i++)
         take_line(&links, &result->lines[i]);
     print_fingerprint(b, links.fingerprint);
-    status = berthi_links_print(&links, put_text, &s, error);
+    status = berthi_links_print(&links, NULL, NULL, &bytes, error);
     if (status != BERTH_OK)
         return status;
-    result->links = berthi_memory_alloc(b->context, BERTHI_PURPOSE_DOCUMENT, s.bytes + 1);
+    result->links = berthi_memory_alloc(b->context, BERTHI_PURPOSE_DOCUMENT, bytes + 1);
     if (result->links == NULL)
         return berthi_fail_memory(error, "printing links");
-    result->links_bytes = s.bytes + 1;
-    s.text = result->links;
-    status = berthi_links_print(&links, put_text, &s, error);
-    result->links[s.bytes] = '\0';
+    result->links_bytes = bytes + 1;
+    status = berthi_links_print(&links, berthi_json_put_memory, result->links, NULL, error);
+    result->links[bytes] = '\0';
     return status;
 }

@@ -131,17 +131,6 @@ spell_identity(const berthi_convert *convert, berthi_json_put put, void *user,
     return berthi_json_text_end(&text, out_bytes);
 }
 
-static berth_status
-put_identity(void *user, const char *bytes, uint64_t size, uint64_t offset,
-             berth_error *error)
-{
-    char *const text = user;
-
-    (void)error;
-    memcpy(text + offset, bytes, size);
-    return BERTH_OK;
-}
-
 berth_status
 berthi_convert_identify(berthi_convert *convert, berth_error *error)
 {
@@ -155,5 +144,5 @@ berthi_convert_identify(berthi_convert *convert, berth_error *error)
                                              convert->identity_bytes);
     if (convert->identity == NULL)
         return berthi_fail_memory(error, "starting a conversion");
-    return spell_identity(convert, put_identity, convert->identity, NULL, error);
+    return spell_identity(convert, berthi_json_put_memory, convert->identity, NULL, error);
 }

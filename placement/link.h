@@ -94,8 +94,8 @@ berth_status berthi_links_parse_words(const char *text, berthi_links *links,
  */
 berth_status berthi_links_parse(char *text, uint64_t bytes, const char *file,
                                 berthi_links *out, berth_error *error);
-/* Fails only as `put` does. */
+/* Fails only as `put` does. *out_bytes (may be NULL): size of the text. */
 berth_status berthi_links_print(const berthi_links *links, berthi_json_put put,
-                                void *user, berth_error *error);
+                                void *user, uint64_t *out_bytes, berth_error *error);
 
 #endif

@@ -216,7 +216,7 @@ add_operation(berthi_json_text *text, const berthi_delay *delay)
 
 berth_status
 berthi_links_print(const berthi_links *links, berthi_json_put put, void *user,
-                   berth_error *error)
+                   uint64_t *out_bytes, berth_error *error)
 {
     berthi_json_text text;
     char name[BERTHI_TIER_NAME];
@@ -237,5 +237,5 @@ berthi_links_print(const berthi_links *links, berthi_json_put put, void *user,
         berthi_json_text_add_words(&text, "}");
     }
     berthi_json_text_add_words(&text, "\n]\n}\n");
-    return berthi_json_text_end(&text, NULL);
+    return berthi_json_text_end(&text, out_bytes);
 }

@@ -383,16 +383,6 @@ fail_large(const char *file, uint64_t bytes, berth_error *error)
                        "larger than a config.json may be when it is written anew");
 }
 
-/* A berthi_json_put into memory that is large enough. */
-static berth_status
-put_bytes(void *user, const char *bytes, uint64_t size, uint64_t offset,
-          berth_error *error)
-{
-    (void)error;
-    memcpy((char *)user + offset, bytes, (size_t)size);
-    return BERTH_OK;
-}
-
 /* Counts, then writes; w->members are there. */
 static berth_status
 write_document(writing *w, berth_context *context, const berthi_json_value *root,
@@ -406,7 +396,7 @@ write_document(writing *w, berth_context *context, const berthi_json_value *root
     *out_text = berthi_memory_alloc(context, BERTHI_PURPOSE_DOCUMENT, bytes);
     if (*out_text == NULL)
         return berthi_fail_memory(error, "writing config.json");
-    *out_bytes = put_document(w, root, put_bytes, *out_text);
+    *out_bytes = put_document(w, root, berthi_json_put_memory, *out_text);
     return BERTH_OK;
 }
 

@@ -25,6 +25,15 @@ berthi_json_text_begin(berthi_json_text *text, berthi_json_put put, void *user,
     text->used = 0;
 }
 
+berth_status
+berthi_json_put_memory(void *user, const char *bytes, uint64_t size, uint64_t offset,
+                       berth_error *error)
+{
+    (void)error;
+    memcpy((char *)user + offset, bytes, (size_t)size);
+    return BERTH_OK;
+}
+
 static void
 flush(berthi_json_text *t)
 {

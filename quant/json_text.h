@@ -30,6 +30,9 @@ typedef enum berthi_json_style {
 /* `size` bytes of the text, which belong at `offset` of it. */
 typedef berth_status (*berthi_json_put)(void *user, const char *bytes, uint64_t size,
                                         uint64_t offset, berth_error *error);
+/* One: `user` is memory for the whole text. Never fails. */
+berth_status berthi_json_put_memory(void *user, const char *bytes, uint64_t size,
+                                    uint64_t offset, berth_error *error);
 
 /*
  * A text in the making. After a failure of `put` the calls do nothing; end()

@@ -351,12 +351,12 @@ test_file(void)
                "1234567890123456789012345678901");
     CHECK_EQ(berthi_tier_compare(&links.items[2].tier, &disk), 0);
     check_rate(&links.items[2].feed, 7, BERTHI_RATE_MEASURED, "\xc3\xbc\"\\");
-    CHECK_EQ(berthi_links_print(&links, put, &printed, &error), BERTH_OK);
+    CHECK_EQ(berthi_links_print(&links, put, &printed, NULL, &error), BERTH_OK);
     snprintf(expected, sizeof expected, "{\n\"schema_version\": 1,\n\"writer\": \"berth %s%s",
              berth_version(), strstr(example, "\",\n\"fingerprint"));
     printed.bytes[printed.length] = '\0';
     CHECK_STR(printed.bytes, expected);
-    CHECK_EQ(berthi_links_print(&links, refuse_put, NULL, &error), BERTH_EIO);
+    CHECK_EQ(berthi_links_print(&links, refuse_put, NULL, NULL, &error), BERTH_EIO);
     CHECK_EQ(error.reason, BERTH_REASON_DISK_FULL);
     CHECK_EQ(parse(LINKS("{\"tier\": \"cuda:1\", \"operation\": " DELAY("1000000000") "}"), &links,
                    &error),
@@ -367,7 +367,7 @@ test_file(void)
     CHECK_EQ(links.count, 0);
     CHECK_STR(links.fingerprint, "");
     printed.length = 0;
-    CHECK_EQ(berthi_links_print(&links, put, &printed, &error), BERTH_OK);
+    CHECK_EQ(berthi_links_print(&links, put, &printed, NULL, &error), BERTH_OK);
     printed.bytes[printed.length] = '\0';
     CHECK_CONTAINS(printed.bytes, "\"links\": [\n]\n}\n");
 }

@@ -51,13 +51,13 @@ check_printed(const berthi_links *links)
     berthi_links again;
     char *copy;
 
-    REQUIRE(berthi_links_print(links, json_put_piece, &first, NULL) == BERTH_OK);
+    REQUIRE(berthi_links_print(links, json_put_piece, &first, NULL, NULL) == BERTH_OK);
     copy = malloc(first.length);
     REQUIRE(copy != NULL);
     memcpy(copy, first.bytes, first.length);
     REQUIRE(berthi_links_parse(copy, first.length, "f", &again, NULL) == BERTH_OK);
     REQUIRE(memcmp(&again, links, sizeof again) == 0);
-    REQUIRE(berthi_links_print(&again, json_put_piece, &second, NULL) == BERTH_OK);
+    REQUIRE(berthi_links_print(&again, json_put_piece, &second, NULL, NULL) == BERTH_OK);
     REQUIRE(first.length == second.length
             && memcmp(first.bytes, second.bytes, first.length) == 0);
     free(copy);

@@ -21,8 +21,6 @@
 #include "quant/format.h"
 #include "quant/state.h"
 
-#define STATE_NF4 ".quant_state.bitsandbytes__nf4"
-#define STATE_FP4 ".quant_state.bitsandbytes__fp4"
 #define MAP_VALUES 16u
 #define NESTED_MAP_VALUES 256u
 

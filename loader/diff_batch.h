@@ -31,7 +31,6 @@ typedef struct berthi_diff_unit {
     uint64_t first; /* element */
     uint64_t count;
     berthi_once once;        /* one side is parked; under the lock */
-    uint32_t parked_side;
     uint8_t *parked;
     bool is_same;
 } berthi_diff_unit;

@@ -147,8 +147,8 @@ berthi_diff_free_scratch(berthi_diff_batch *batch)
  * waits for nobody.
  */
 static bool
-park(berthi_diff_batch *batch, berthi_diff_unit *unit, uint32_t side,
-     const uint8_t *bytes, uint64_t size, berth_status *status, berth_error *error)
+park(berthi_diff_batch *batch, berthi_diff_unit *unit, const uint8_t *bytes, uint64_t size,
+     berth_status *status, berth_error *error)
 {
     *status = berthi_once_enter(&unit->once, &batch->lock, &batch->has_changed,
                                 &batch->is_stopped, error);
@@ -161,7 +161,6 @@ park(berthi_diff_batch *batch, berthi_diff_unit *unit, uint32_t side,
         return true;
     }
     memcpy(unit->parked, bytes, size);
-    unit->parked_side = side;
     berthi_once_leave(&unit->once, &batch->lock, &batch->has_changed);
     return true;
 }
@@ -450,7 +449,7 @@ berthi_diff_unit_consume(void *user, const berthi_chunk *chunk, const berthi_spa
 
     (void)chunk;
     if (berthi_diff_is_carried(&run->pair, 1 - side)
-        && park(batch, unit, side, bytes, spans[0].bytes, &status, error))
+        && park(batch, unit, bytes, spans[0].bytes, &status, error))
         return status;
     status = berthi_diff_enter_run(batch, run, error);
     if (status == BERTH_OK)

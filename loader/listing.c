@@ -173,24 +173,23 @@ sort_names(const collection *all)
     berthi_arena *const arena = &all->location->arena;
     berth_context *const context = all->location->context;
     const uint64_t count = all->out->single_count;
-    const char **const listed = berthi_arena_alloc(arena, count * sizeof *listed, 8);
-    const char **const sorted = berthi_arena_alloc(arena, count * sizeof *sorted, 8);
+    const char **const names = berthi_arena_alloc(arena, count * sizeof *names, 8);
     uint32_t *const order =
         berthi_memory_array(context, BERTHI_PURPOSE_SCRATCH, count, sizeof *order);
     bool is_done = false;
 
-    if (listed != NULL && sorted != NULL && order != NULL) {
+    if (names != NULL && order != NULL) {
         uint64_t i = 0;
 
         for (const name_node *node = all->singles; node != NULL; node = node->next)
-            listed[i++] = node->name;
+            names[i++] = node->name;
         berthi_sort_number(order, count);
-        is_done = berthi_sort_arrange(context, order, count, compare_names, listed);
-        for (i = 0; i < count; i++)
-            sorted[i] = listed[order[i]];
+        is_done = berthi_sort_arrange(context, order, count, compare_names, names);
     }
+    if (is_done)
+        berthi_sort_apply(names, sizeof *names, order, count);
     berthi_memory_free(context, BERTHI_PURPOSE_SCRATCH, order, count * sizeof *order);
-    all->out->singles = sorted;
+    all->out->singles = names;
     return is_done;
 }
 

@@ -45,6 +45,8 @@ berth_status berthi_crcs_compare_tensor(const berthi_crcs *promised,
                                         const berthi_crcs *actual, uint64_t tensor,
                                         berth_error *error);
 
+/* ----------------------------------------------------------- crcs_manifest.c */
+
 /*
  * The manifest that was named, or without a name the usual one beside the model, and before
  * it FILE.berth.manifest.json of a FILE that was named by itself: in the folder that was

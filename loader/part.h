@@ -22,6 +22,8 @@
 #include "loader/convert_job.h"
 #include "loader/journal.h"
 
+/* ------------------------------------------------------------------ part_divide.c */
+
 /*
  * Fills what a conversion by parts has: part_of, shares, guesses, lengths, is_mixed.
  * There are a layout and an identity; a join may leave it to the files in the
@@ -42,6 +44,8 @@ bool berthi_part_has_shard(const berthi_convert *convert, uint32_t part, uint32_
 uint64_t berthi_part_file_bytes(const berthi_convert *convert, uint32_t shard);
 /* The most that a tensor takes, whatever its length turns out to be. */
 uint64_t berthi_part_most_bytes(const berthi_convert *convert, uint32_t output);
+
+/* ------------------------------------------------------------------------- part.c */
 
 /* Of the files that parts share what nobody has begun: for all others there is room. */
 berth_status berthi_part_missing_bytes(const berthi_convert *convert,

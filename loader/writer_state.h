@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * writer_state.h - what the files of the writer share: writer_open.c (folder,
- * lock, an old journal), writer.c (files), writer_bytes.c (their bytes),
+ * lock), writer_resume.c (an old journal), writer.c (files), writer_bytes.c (their bytes),
  * writer_parts.c (several processes), writer_table.c (what they tell each other),
  * writer_folders.c (folders on the way to a file) and writer_publish.c.
  */
@@ -68,6 +68,18 @@ bool berthi_writer_is_of_parts(const berthi_writer *writer, const char *name,
 /* Removes the files of parts, those of this job only unless `overwrite`. */
 berth_status berthi_writer_remove_parts(berthi_writer *writer, berth_error *error);
 
+/* Where a file is to appear; borrows from both. */
+berthi_target berthi_writer_target(const berthi_writer *writer,
+                                   const berthi_writer_file *file);
+
+/* ------------------------------------------------------------ writer_resume.c */
+
+/*
+ * Looks for an earlier run in the folder, which is locked: a whole set, a part and whoever
+ * joins go on with it, begin anew or refuse, each by its own rules.
+ */
+berth_status berthi_writer_look_around(berthi_writer *writer, bool is_resume,
+                                       berth_error *error);
 /* EXISTS when the folder may not be touched without being asked to. */
 berth_status berthi_writer_check_contents(const berthi_writer *writer, bool has_journal,
                                           berth_error *error);
@@ -75,9 +87,18 @@ berth_status berthi_writer_check_contents(const berthi_writer *writer, bool has_
 berth_status berthi_writer_check_own(const berthi_writer *writer, bool is_resume,
                                      bool *out_has_own, berth_error *error);
 
-/* Where a file is to appear; borrows from both. */
-berthi_target berthi_writer_target(const berthi_writer *writer,
-                                   const berthi_writer_file *file);
+/* Parses the journal `name`; texts belong to the writer. */
+berth_status berthi_writer_read_journal(berthi_writer *writer, const char *name,
+                                        const char *path, berthi_journal *out,
+                                        berth_error *error);
+/* Whether `name` stands in the folder as a file of exactly `bytes` bytes. */
+berth_status berthi_writer_has_whole(const berthi_writer *writer, const char *name,
+                                     uint64_t bytes, bool *out_has, berth_error *error);
+/* The text of a file in the folder; free it as DOCUMENT. A larger one is `reason`. */
+berth_status berthi_writer_read_text(berthi_writer *writer, const char *name,
+                                     const char *path, uint64_t limit,
+                                     berth_reason reason, char **out_text,
+                                     uint64_t *out_bytes, berth_error *error);
 
 /* ----------------------------------------------------------- writer_folders.c */
 
@@ -114,19 +135,6 @@ berthi_writer_file *berthi_writer_make_file(berthi_writer *writer, const char *n
  */
 berth_status berthi_writer_merge_stale(berthi_writer *writer, const char *const *b,
                                        uint64_t b_count, berth_error *error);
-
-/* Parses the journal `name`; texts belong to the writer. */
-berth_status berthi_writer_read_journal(berthi_writer *writer, const char *name,
-                                        const char *path, berthi_journal *out,
-                                        berth_error *error);
-/* Whether `name` stands in the folder as a file of exactly `bytes` bytes. */
-berth_status berthi_writer_has_whole(const berthi_writer *writer, const char *name,
-                                     uint64_t bytes, bool *out_has, berth_error *error);
-/* The text of a file in the folder; free it as DOCUMENT. A larger one is `reason`. */
-berth_status berthi_writer_read_text(berthi_writer *writer, const char *name,
-                                     const char *path, uint64_t limit,
-                                     berth_reason reason, char **out_text,
-                                     uint64_t *out_bytes, berth_error *error);
 
 /* Replaces the journal by one that says what is finished now. */
 berth_status berthi_writer_save(berthi_writer *writer, berth_error *error);

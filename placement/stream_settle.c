@@ -2,319 +2,19 @@
 /*
  * stream_settle.c - which pieces stay, which are streamed, and through how many slots.
  *
- * A try is a number of slots, a bound of the units, and a way to part layers. The
- * bound comes first: smaller units make smaller slots, and less has to be streamed
- * to make room for them, but all layers together must be able to give enough. So
- * the smallest bound that fits is the best one (find_bounds), and no guess has to be
- * repeated. Then the units are spread below it (spread), and what is left over is
- * filled (fill). The try whose pass is shortest is applied.
+ * A try is a number of slots, a bound of the units, and a way to part layers: its units
+ * are chosen in stream_units.c. The try whose pass is shortest is applied.
  */
-#include "placement/stream_menu.h"
+#include "placement/stream_settling.h"
 
 #include <stddef.h>
 #include <string.h>
 
 #define SLOTS_TRIED 4u
 #define SLOTS_DEFAULT 2u
-/* Repetitions of the spreading, each with a larger target. */
-#define SPREADS 8u
 /* A pass must be shorter by this part for more slots. */
 #define GAIN 1e-9
 #define ARENA_BLOCK UINT64_C(16384)
-#define NO_BOUND UINT64_MAX
-#define MOST (UINT64_C(1) << 62)
-
-typedef enum way {
-    PARTED, /* the smallest units: the fewest bytes are streamed */
-    EVEN,   /* as small as leaves the layer that takes longest its even share */
-    WHOLE   /* layers are streamed whole or not at all: the fewest units */
-} way;
-
-typedef struct bounds {
-    uint64_t of[BERTHI_STREAM_SLOTS_MAX + 1]; /* by slots; NO_BOUND: does not fit */
-    uint64_t missing; /* bytes, at the least */
-} bounds;
-
-/* Units of a try, and what belongs to it. */
-typedef struct choice {
-    const berthi_stream_option **options; /* by layer */
-    uint64_t streamed;    /* dense bytes, those away not counted */
-    uint64_t largest;     /* unit */
-    uint32_t slots;
-    uint32_t unit_count;
-    uint32_t experts;     /* of each layer that are resident */
-} choice;
-
-typedef struct settling {
-    berthi_stream_device *device;
-    berthi_stream_menus menus;
-    uint64_t room;        /* for dense pieces and slots; without experts' slots */
-    uint64_t after_fixed; /* for everything that is not fixed */
-    double weight;        /* of all layers */
-    uint32_t heaviest;    /* layer of those with dense pieces */
-    uint64_t *expert_bytes; /* resident with n experts a layer, and room for the others' */
-    uint64_t *expert_slots;
-    uint32_t expert_rounds; /* the most experts of a layer */
-    uint32_t *cursors;      /* options, by menu */
-    berthi_stream_step *steps;
-    double expert_share;
-    double compute; /* seconds of a pass; 0: unknown */
-    choice now;
-    choice best;
-    double best_seconds;
-    bool has_best;
-} settling;
-
-/* More than there is: no sum with the bytes of pieces, which stay below, overflows. */
-static uint64_t
-slot_bytes(const settling *s, uint32_t slots, uint64_t unit)
-{
-    uint64_t bytes;
-
-    return berthi_can_mul(slots, berthi_round_up(unit, s->device->alignment), &bytes)
-               ? berthi_min_u64(bytes, MOST)
-               : MOST;
-}
-
-static const berthi_stream_menu *
-menu_of(const settling *s, uint32_t layer)
-{
-    return &s->menus.menus[s->menus.layers[layer].menu];
-}
-
-/* --------------------------------------------------------------------- bounds */
-
-/* The next option of a menu; whole layers have two. */
-static uint32_t
-next_option(const berthi_stream_menu *menu, uint32_t cursor, way how)
-{
-    return how == WHOLE ? menu->option_count - 1 : cursor + 1;
-}
-
-/* Moves every menu to its largest unit within `bound`; returns bytes of all layers. */
-static uint64_t
-advance(settling *s, uint64_t bound, way how)
-{
-    uint64_t bytes = 0;
-
-    for (uint32_t i = 0; i < s->menus.menu_count; i++) {
-        const berthi_stream_menu *const menu = &s->menus.menus[i];
-        uint32_t *const cursor = &s->cursors[i];
-
-        while (*cursor + 1 < menu->option_count) {
-            const uint32_t next = next_option(menu, *cursor, how);
-
-            if (menu->options[next].bytes > bound - menu->away)
-                break;
-            *cursor = next;
-        }
-        bytes += menu->layer_count * menu->options[*cursor].bytes;
-    }
-    return bytes;
-}
-
-/* The smallest unit larger than `bound`; NO_BOUND when there is none. */
-static uint64_t
-next_bound(const settling *s, way how)
-{
-    uint64_t bound = NO_BOUND;
-
-    for (uint32_t i = 0; i < s->menus.menu_count; i++) {
-        const berthi_stream_menu *const menu = &s->menus.menus[i];
-        const uint32_t cursor = s->cursors[i];
-
-        if (cursor + 1 < menu->option_count)
-            bound = berthi_min_u64(
-                bound, menu->away
-                           + menu->options[next_option(menu, cursor, how)].bytes);
-    }
-    return bound;
-}
-
-/* Whether a try fits in which resident pieces and slots take `need` bytes. */
-static bool
-is_enough(const settling *s, uint64_t need, uint64_t bound, uint32_t slots, way how)
-{
-    const uint64_t most = s->menus.dense + slot_bytes(s, slots, bound);
-    const berthi_stream_menu *menu;
-    uint64_t unit;
-
-    if (need > s->room || how != EVEN)
-        return need <= s->room;
-    menu = menu_of(s, s->heaviest);
-    unit = menu->away + berthi_stream_menu_find(menu, bound - menu->away)->bytes;
-    return (double)(s->menus.away + most - berthi_min_u64(most, s->room))
-               * s->menus.layers[s->heaviest].weight
-           <= (double)unit * s->weight;
-}
-
-/* The smallest bound of the units, for each number of slots from `least` to `most`. */
-static void
-find_bounds(settling *s, uint32_t least, uint32_t most, way how, bounds *out)
-{
-    uint64_t bound = 0;
-    uint32_t open = most - least + 1;
-
-    out->missing = UINT64_MAX;
-    for (uint32_t slots = 0; slots <= BERTHI_STREAM_SLOTS_MAX; slots++)
-        out->of[slots] = NO_BOUND;
-    for (uint32_t i = 0; i < s->menus.menu_count; i++) {
-        bound = berthi_max_u64(bound, s->menus.menus[i].away);
-        s->cursors[i] = 0;
-    }
-    while (open > 0 && bound != NO_BOUND) {
-        const uint64_t resident = s->menus.dense - advance(s, bound, how);
-
-        for (uint32_t slots = least; slots <= most; slots++) {
-            const uint64_t need = resident + slot_bytes(s, slots, bound);
-
-            if (out->of[slots] != NO_BOUND)
-                continue;
-            if (is_enough(s, need, bound, slots, how)) {
-                out->of[slots] = bound;
-                open--;
-            }
-            out->missing = berthi_min_u64(out->missing,
-                                          need - berthi_min_u64(need, s->room));
-        }
-        bound = next_bound(s, how);
-    }
-}
-
-/* ------------------------------------------------------------------ spreading */
-
-/* The option nearest to `target`, the larger of two as near, and within `bound`. */
-static const berthi_stream_option *
-nearest(const berthi_stream_menu *menu, double target, uint64_t bound, way how)
-{
-    const berthi_stream_option *const last = &menu->options[menu->option_count - 1];
-    const berthi_stream_option *low = menu->options;
-    const berthi_stream_option *high = last;
-
-    if (how != WHOLE && target >= 1) {
-        low = berthi_stream_menu_find(menu, target < (double)last->bytes
-                                                ? (uint64_t)target
-                                                : last->bytes);
-        if (low->bytes > bound)
-            return berthi_stream_menu_find(menu, bound);
-    }
-    if (how != WHOLE && low < last)
-        high = low + 1;
-    return high->bytes <= bound && (double)high->bytes - target <= target - (double)low->bytes
-               ? high
-               : low;
-}
-
-static void
-take(settling *s, uint32_t layer, const berthi_stream_option *option)
-{
-    const uint64_t unit = menu_of(s, layer)->away + option->bytes;
-
-    s->now.options[layer] = option;
-    s->now.streamed += option->bytes;
-    s->now.largest = berthi_max_u64(s->now.largest, unit);
-    s->now.unit_count += unit > 0;
-}
-
-static void
-take_none(settling *s)
-{
-    s->now.streamed = 0;
-    s->now.largest = 0;
-    s->now.unit_count = 0;
-}
-
-/* Error diffusion: what a layer streams too much or too little, the next ones make up. */
-static void
-spread(settling *s, double target, uint64_t bound, way how)
-{
-    double due = 0;
-
-    take_none(s);
-    for (uint32_t i = 0; i < s->device->layer_count; i++) {
-        const berthi_stream_menu *const menu = menu_of(s, i);
-
-        due += s->menus.layers[i].weight * target / s->weight;
-        take(s, i, nearest(menu, due - (double)menu->away, bound - menu->away, how));
-        due -= (double)(menu->away + s->now.options[i]->bytes);
-    }
-}
-
-/* Bytes that resident dense pieces and slots take. */
-static uint64_t
-needed(const settling *s)
-{
-    return s->menus.dense - s->now.streamed + slot_bytes(s, s->now.slots, s->now.largest);
-}
-
-/* Units within `bound` that make enough room: find_bounds() has seen that there are. */
-static void
-spread_enough(settling *s, uint64_t bound, way how)
-{
-    const uint64_t most = s->menus.dense + slot_bytes(s, s->now.slots, bound);
-    double target = (double)s->menus.away + (double)(most - berthi_min_u64(most, s->room));
-
-    for (uint32_t i = 0; i < SPREADS; i++) {
-        spread(s, target, bound, how);
-        if (needed(s) <= s->room)
-            return;
-        target += (double)(needed(s) - s->room);
-    }
-    take_none(s);
-    for (uint32_t i = 0; i < s->device->layer_count; i++) {
-        const berthi_stream_menu *const menu = menu_of(s, i);
-
-        take(s, i, nearest(menu, (double)bound, bound - menu->away, how));
-    }
-}
-
-/* The smallest option by which a layer gives back no more than `free`. */
-static const berthi_stream_option *
-shrunk(const berthi_stream_menu *menu, const berthi_stream_option *option, uint64_t free)
-{
-    const berthi_stream_option *found;
-
-    if (option->bytes <= free)
-        return menu->options;
-    found = berthi_stream_menu_find(menu, option->bytes - free);
-    return found->bytes < option->bytes - free ? found + 1 : found;
-}
-
-/*
- * What is left over goes where most of it is used, until no piece fits any more:
- * among layers as good into the middle, where the spread suffers least.
- */
-static void
-fill(settling *s)
-{
-    const berthi_stream_option **const options = s->now.options;
-    const uint32_t count = s->device->layer_count;
-
-    for (;;) {
-        const uint64_t free = s->room - needed(s);
-        const berthi_stream_option *best = NULL;
-        uint64_t gain = 0;
-        uint32_t layer = 0;
-
-        for (uint32_t j = 0; free > 0 && j < count; j++) {
-            const uint32_t i = (j + count / 2) % count;
-            const berthi_stream_option *const option = shrunk(menu_of(s, i), options[i],
-                                                              free);
-
-            if (options[i]->bytes - option->bytes > gain) {
-                gain = options[i]->bytes - option->bytes;
-                best = option;
-                layer = i;
-            }
-        }
-        if (best == NULL)
-            return;
-        options[layer] = best;
-        take_none(s);
-        for (uint32_t i = 0; i < count; i++)
-            take(s, i, options[i]);
-    }
-}
 
 /* -------------------------------------------------------------------- experts */
 
@@ -325,7 +25,7 @@ expert_slot(const settling *s, const berthi_stream_layer *layer, uint32_t reside
     const uint32_t away = layer->expert_count - resident;
     const uint32_t used = s->device->experts_used;
 
-    return slot_bytes(s, away < used ? away : used, layer->expert_largest);
+    return berthi_stream_slots(s, away < used ? away : used, layer->expert_largest);
 }
 
 /* Bytes with n experts resident in each layer, and of the slots then, for each n. */
@@ -351,7 +51,7 @@ sum_experts(settling *s)
 static void
 choose_experts(settling *s)
 {
-    const uint64_t room = s->after_fixed - needed(s);
+    const uint64_t room = s->after_fixed - berthi_stream_needed(s);
     uint32_t n = s->expert_rounds;
 
     while (n > 0 && s->expert_bytes[n] + s->expert_slots[n] > room)
@@ -401,7 +101,7 @@ time_pass(berth_context *context, const settling *s, uint32_t slots, double *out
 static bool
 is_hopeless(const settling *s, uint64_t bound, uint32_t slots)
 {
-    const uint64_t need = s->menus.dense + slot_bytes(s, slots, bound);
+    const uint64_t need = s->menus.dense + berthi_stream_slots(s, slots, bound);
     const uint64_t streamed = s->menus.away + need - berthi_min_u64(need, s->room);
 
     return (double)streamed / (double)s->device->rate >= s->best_seconds * (1 - GAIN)
@@ -411,25 +111,24 @@ is_hopeless(const settling *s, uint64_t bound, uint32_t slots)
 /* Tries slots from `least` to `most`; the best try of all is s->best afterwards. */
 static berth_status
 try_slots(berth_context *context, settling *s, uint32_t least, uint32_t most,
-          const bounds *with, way how, berth_error *error)
+          const settling_bounds *with, settling_way how, berth_error *error)
 {
     for (uint32_t slots = least; slots <= most; slots++) {
         const uint64_t bound = with->of[slots];
         berth_status status;
         double seconds;
 
-        if (bound == NO_BOUND || (s->has_best && is_hopeless(s, bound, slots)))
+        if (bound == SETTLING_NO_BOUND || (s->has_best && is_hopeless(s, bound, slots)))
             continue;
         s->now.slots = slots;
-        spread_enough(s, bound, how);
-        fill(s);
+        berthi_stream_choose_units(s, bound, how);
         choose_experts(s);
         set_steps(s);
         status = time_pass(context, s, slots, &seconds, error);
         if (status != BERTH_OK)
             return status;
         if (!s->has_best || seconds < s->best_seconds * (1 - GAIN)) {
-            const choice now = s->now;
+            const settling_choice now = s->now;
 
             s->now.options = s->best.options;
             s->best = now;
@@ -450,26 +149,26 @@ find_best(berth_context *context, settling *s, uint64_t *out_missing, berth_erro
     uint32_t least = 1;
     uint32_t most = device->compute == NULL ? SLOTS_DEFAULT : SLOTS_TRIED;
     berth_status status;
-    bounds parted;
+    settling_bounds parted;
 
     if (device->slots != 0) {
         least = (uint32_t)berthi_min_u64(device->slots, BERTHI_STREAM_SLOTS_MAX);
         most = least;
     }
-    find_bounds(s, least, most, PARTED, &parted);
+    berthi_stream_find_bounds(s, least, most, WAY_PARTED, &parted);
     *out_missing = parted.missing;
-    if (device->compute == NULL && parted.of[most] != NO_BOUND)
+    if (device->compute == NULL && parted.of[most] != SETTLING_NO_BOUND)
         least = most; /* nothing tells which are better */
-    status = try_slots(context, s, least, most, &parted, PARTED, error);
-    for (way how = EVEN; how <= WHOLE && device->compute != NULL; how++) {
-        bounds other;
+    status = try_slots(context, s, least, most, &parted, WAY_PARTED, error);
+    for (settling_way how = WAY_EVEN; how <= WAY_WHOLE && device->compute != NULL; how++) {
+        settling_bounds other;
 
         if (status != BERTH_OK || !s->has_best || s->best.unit_count == 0)
             break;
-        find_bounds(s, least, most, how, &other);
-        for (uint32_t slots = least; how == EVEN && slots <= most; slots++)
+        berthi_stream_find_bounds(s, least, most, how, &other);
+        for (uint32_t slots = least; how == WAY_EVEN && slots <= most; slots++)
             if (other.of[slots] == parted.of[slots])
-                other.of[slots] = NO_BOUND; /* the same try */
+                other.of[slots] = SETTLING_NO_BOUND; /* the same try */
         status = try_slots(context, s, least, most, &other, how, error);
     }
     return status;
@@ -502,7 +201,7 @@ keep_more(settling *s, uint32_t slots, uint64_t room)
     bool has_more = true;
 
     while (has_more) {
-        left = room - slot_bytes(s, slots, largest_unit(s));
+        left = room - berthi_stream_slots(s, slots, largest_unit(s));
         has_more = false;
         for (uint32_t i = 0; i < s->device->layer_count; i++) {
             const berthi_stream_layer *const layer = &s->menus.layers[i];
@@ -625,7 +324,7 @@ static uint64_t
 prepare(settling *s)
 {
     const berthi_stream_device *const device = s->device;
-    const uint64_t slots = slot_bytes(s, BERTHI_STREAM_SLOTS_MAX, s->menus.away);
+    const uint64_t slots = berthi_stream_slots(s, BERTHI_STREAM_SLOTS_MAX, s->menus.away);
     uint64_t least = s->menus.fixed;
 
     for (uint32_t i = 0; i < device->layer_count; i++) {

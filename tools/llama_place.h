@@ -85,6 +85,25 @@ berth_status llama_place_read(const llama_place *place, void *to, const void *fr
 berth_status llama_place_send(const llama_place *place, const llama_place *other,
                               uint64_t bytes, berth_error *error);
 
+/* ---- what its steps share: llama_place_steps.c */
+
+/* A product, one of those that have the same inputs. */
+typedef struct llama_output {
+    const llama_tensor *tensor;
+    void *to;
+} llama_output;
+
+/* Bytes of an activation. */
+uint64_t llama_place_width(const llama_place *place);
+/* The bias, if there is one, as a product takes it: `number` of those at once. */
+berth_status llama_place_bias(const llama_place *place, const llama_tensor *tensor,
+                              int32_t dtype, uint32_t number, const void **out,
+                              berth_error *error);
+/* `count` inputs by each of the tensors, LLAMA_TOGETHER at most. */
+berth_status llama_place_multiply(const llama_place *place, const llama_output *outputs,
+                                  uint32_t tensors, int32_t dtype, const void *inputs,
+                                  uint32_t count, berth_error *error);
+
 /* ---- steps, in the order of its stream */
 
 /* Rows of the embedding, which lies here, for engine->pass. */

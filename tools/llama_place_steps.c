@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* llama_place_steps.c - stages as steps of a device; see llama_place.h. */
+/* llama_place_steps.c - attention, head and what goes between, as steps of a device. */
 #include "tools/llama_place.h"
 
 /* ------------------------------------------------------------------------ products */
-
-/* One of those that have the same inputs. */
-typedef struct output {
-    const llama_tensor *tensor;
-    void *to;
-} output;
 
 /* A vector in another dtype, at a place of its own. */
 static berth_status
@@ -29,10 +23,9 @@ take_vector(const llama_place *p, const void *vector, int32_t vector_dtype, uint
     return berth_device_take(p->devices, p->number, &step, p->stream, error);
 }
 
-/* The bias, if there is one, as a product takes it. */
-static berth_status
-take_bias(const llama_place *p, const llama_tensor *t, int32_t dtype, uint32_t number,
-          const void **out, berth_error *error)
+berth_status
+llama_place_bias(const llama_place *p, const llama_tensor *t, int32_t dtype, uint32_t number,
+                 const void **out, berth_error *error)
 {
     const llama_matrix *const m = &t->matrix;
     void *const to = (float *)p->bias + number * p->bias_rows;
@@ -45,10 +38,9 @@ take_bias(const llama_place *p, const llama_tensor *t, int32_t dtype, uint32_t n
                        m->encoding == BERTH_ENCODING_INT8 ? BERTH_F16 : dtype, to, error);
 }
 
-/* `count` inputs by each of the tensors. */
-static berth_status
-multiply_together(const llama_place *p, const output *outputs, uint32_t tensors, int32_t dtype,
-                  const void *inputs, uint32_t count, berth_error *error)
+berth_status
+llama_place_multiply(const llama_place *p, const llama_output *outputs, uint32_t tensors,
+                     int32_t dtype, const void *inputs, uint32_t count, berth_error *error)
 {
     uint64_t berths[LLAMA_TOGETHER];
     berth_multiply steps[LLAMA_TOGETHER];
@@ -69,7 +61,7 @@ multiply_together(const llama_place *p, const output *outputs, uint32_t tensors,
                              ? p->engine->options->config->int8_threshold
                              : 0,
         };
-        status = take_bias(p, t, dtype, i, &steps[i].bias, error);
+        status = llama_place_bias(p, t, dtype, i, &steps[i].bias, error);
     }
     return status == BERTH_OK
                ? berth_model_multiply_together(p->engine->options->model, berths, steps,
@@ -77,24 +69,10 @@ multiply_together(const llama_place *p, const output *outputs, uint32_t tensors,
                : status;
 }
 
-static berth_status
-multiply_as(const llama_place *p, const llama_tensor *t, int32_t dtype, const void *inputs,
-            void *outputs, uint32_t count, berth_error *error)
-{
-    return multiply_together(p, &(output){ t, outputs }, 1, dtype, inputs, count, error);
-}
-
-static berth_status
-multiply(const llama_place *p, const llama_tensor *t, const void *inputs, void *outputs,
-         uint32_t count, berth_error *error)
-{
-    return multiply_as(p, t, p->dtype, inputs, outputs, count, error);
-}
-
 /* --------------------------------------------------------------------------- steps */
 
-static uint64_t
-width_of(const llama_place *p)
+uint64_t
+llama_place_width(const llama_place *p)
 {
     return berth_dtype_bits(p->dtype) / 8;
 }
@@ -121,7 +99,7 @@ normalise(const llama_place *p, const llama_tensor *weight, void *outputs, int32
         .added_dtype = p->dtype,
         .columns = c->hidden,
         .sums = p->is_owed ? hidden : NULL,
-        .added = (char *)p->normed + (uint64_t)first * c->hidden * width_of(p),
+        .added = (char *)p->normed + (uint64_t)first * c->hidden * llama_place_width(p),
     };
 
     return berth_device_norm(p->devices, p->number, &step, p->stream, error);
@@ -155,16 +133,6 @@ llama_place_settle(llama_place *p, berth_error *error)
         return BERTH_OK;
     p->is_owed = false;
     return berth_device_add(p->devices, p->number, &step, p->stream, error);
-}
-
-static berth_status
-activate(const llama_place *p, void *gate, const void *up, uint64_t elements,
-         berth_error *error)
-{
-    const berth_gate step = { .gate = gate, .up = up, .elements = elements,
-                              .dtype = p->dtype };
-
-    return berth_device_gate(p->devices, p->number, &step, p->stream, error);
 }
 
 /* One that has been chosen here lies there already. */
@@ -300,198 +268,22 @@ llama_place_attend(llama_place *p, const llama_stage *stage, uint32_t layer,
 {
     const llama_tensor *const t = stage->tensors;
     const uint32_t count = p->engine->pass->count;
-    const output outputs[] = { { &t[LLAMA_QUERY], p->queries },
-                               { &t[LLAMA_KEY], p->keys },
-                               { &t[LLAMA_VALUE], p->values } };
+    const llama_output outputs[] = { { &t[LLAMA_QUERY], p->queries },
+                                     { &t[LLAMA_KEY], p->keys },
+                                     { &t[LLAMA_VALUE], p->values } };
     berth_status status = normalise_all(p, &t[LLAMA_ATTENTION_NORM], error);
 
     if (status == BERTH_OK)
-        status = multiply_together(p, outputs, 3, p->dtype, p->normed, count, error);
+        status = llama_place_multiply(p, outputs, 3, p->dtype, p->normed, count, error);
     if (status == BERTH_OK)
         status = rotate(p, t, layer, error);
     if (status == BERTH_OK)
         status = look_back(p, layer, error);
     if (status == BERTH_OK)
-        status = multiply(p, &t[LLAMA_OUTPUT], p->queries, p->normed, count, error);
+        status = llama_place_multiply(p, &(llama_output){ &t[LLAMA_OUTPUT], p->normed }, 1,
+                                      p->dtype, p->queries, count, error);
     p->is_owed = true;
     return status == BERTH_OK ? normalise_all(p, &t[LLAMA_MLP_NORM], error) : status;
-}
-
-/* ----------------------------------------------------------------------------- MLP */
-
-berth_status
-llama_place_dense(llama_place *p, const llama_stage *stage, berth_error *error)
-{
-    const llama_tensor *const t = stage->tensors;
-    const uint32_t count = p->engine->pass->count;
-    const output outputs[] = { { &t[LLAMA_GATE], p->gate }, { &t[LLAMA_UP], p->up } };
-    berth_status status = multiply_together(p, outputs, 2, p->dtype, p->normed, count, error);
-
-    if (status == BERTH_OK)
-        status = activate(p, p->gate, p->up,
-                          (uint64_t)count * p->engine->options->config->inner, error);
-    if (status == BERTH_OK)
-        status = multiply(p, &t[LLAMA_DOWN], p->gate, p->normed, count, error);
-    p->is_owed = true;
-    return status;
-}
-
-berth_status
-llama_place_route(const llama_place *p, const llama_stage *stage, uint32_t *numbers,
-                  berth_error *error)
-{
-    const llama_config *const c = p->engine->options->config;
-    const uint32_t count = p->engine->pass->count;
-    const berth_choose step = {
-        .logits = p->router,
-        .numbers = p->numbers,
-        .weights = p->weights,
-        .dtype = p->dtype,
-        .is_renormalised = c->is_renormalised,
-        .count = count,
-        .experts = c->experts,
-        .used = c->experts_used,
-    };
-    berth_status status = multiply(p, &stage->tensors[LLAMA_ROUTER], p->normed, p->router,
-                                   count, error);
-
-    if (status == BERTH_OK)
-        status = berth_device_choose(p->devices, p->number, &step, p->stream, error);
-    return status == BERTH_OK
-               ? llama_place_read(p, numbers, p->numbers,
-                                  (uint64_t)count * c->experts_used * sizeof *numbers, error)
-               : status;
-}
-
-berth_status
-llama_place_gather(const llama_place *p, const uint32_t *slots, berth_error *error)
-{
-    const llama_config *const c = p->engine->options->config;
-    const uint32_t count = p->engine->pass->count;
-    const berth_take step = {
-        .table = p->normed,
-        .table_dtype = p->dtype,
-        .dtype = p->dtype,
-        .numbers = p->slots,
-        .rows = count,
-        .columns = c->hidden,
-        .count = count * c->experts_used,
-        .share = c->experts_used,
-        .outputs = p->gathered,
-    };
-    const berth_status status = llama_place_write(p, p->slots, slots,
-                                                  step.count * sizeof *slots, error);
-
-    return status == BERTH_OK
-               ? berth_device_take(p->devices, p->number, &step, p->stream, error)
-               : status;
-}
-
-/* Experts in [first, end), whose slots follow each other from `slot` on. */
-typedef struct run {
-    const llama_stage *stage;
-    uint32_t first;
-    uint32_t count;
-    uint64_t slot;
-    uint32_t slots;
-} run;
-
-/* Those without slots are not looked at. */
-static berth_status
-list_weight(const llama_place *p, const run *r, uint32_t which, uint32_t number,
-            berth_error *error)
-{
-    const llama_grouped *const g = &p->grouped;
-    berth_status status = BERTH_OK;
-
-    for (uint32_t i = 0; i < r->count && status == BERTH_OK; i++) {
-        const llama_tensor *const t = &llama_expert(r->stage, r->first + i)[which];
-        const uint32_t at = number * r->count + i;
-
-        g->berths[at] = t->berth;
-        g->biases[at] = NULL;
-        if (g->ranges[i + 1] > g->ranges[i])
-            status = take_bias(p, t, p->dtype, at, &g->biases[at], error);
-    }
-    return status;
-}
-
-/* Slots by `weights` of each expert, from `which` of gate, up and down on. */
-static berth_status
-multiply_experts(const llama_place *p, const run *r, uint32_t which, uint32_t weights,
-                 const void *inputs, void *const *outputs, berth_error *error)
-{
-    const berth_multiply_experts step = {
-        .berths = p->grouped.berths,
-        .ranges = p->grouped.ranges,
-        .inputs = inputs,
-        .outputs = outputs,
-        .biases = p->grouped.biases,
-        .scratch = p->scratch,
-        .scratch_bytes = p->scratch_bytes,
-        .dtype = p->dtype,
-        .experts = r->count,
-        .weights = weights,
-        .threshold = p->engine->options->config->int8_threshold,
-    };
-    berth_status status = BERTH_OK;
-
-    for (uint32_t i = 0; i < weights && status == BERTH_OK; i++)
-        status = list_weight(p, r, which + i, i, error);
-    return status == BERTH_OK ? berth_model_multiply_experts(p->engine->options->model, &step,
-                                                             p->stream, error)
-                              : status;
-}
-
-/* Slots in and out. */
-static berth_status
-run_experts(const llama_place *p, const run *r, berth_error *error)
-{
-    const llama_config *const c = p->engine->options->config;
-    void *const outside = (char *)p->gathered + r->slot * c->hidden * width_of(p);
-    void *const inside[] = { (char *)p->gate + r->slot * c->expert_inner * width_of(p),
-                             (char *)p->up + r->slot * c->expert_inner * width_of(p) };
-    berth_status status = multiply_experts(p, r, 0, 2, outside, inside, error);
-
-    if (status == BERTH_OK)
-        status = activate(p, inside[0], inside[1], (uint64_t)r->slots * c->expert_inner, error);
-    return status == BERTH_OK ? multiply_experts(p, r, 2, 1, inside[0], &outside, error) : status;
-}
-
-/* What comes out of slots, to what goes from layer to layer. */
-static berth_status
-add_slots(const llama_place *p, const run *r, berth_error *error)
-{
-    const llama_config *const c = p->engine->options->config;
-    const berth_add step = {
-        .sums = p->hidden,
-        .values = (char *)p->gathered + r->slot * c->hidden * width_of(p),
-        .rows = p->slots + r->slot,
-        .weights = p->weights,
-        .dtype = p->dtype,
-        .share = c->experts_used,
-        .count = r->slots,
-        .sum_rows = p->engine->pass->count,
-        .columns = c->hidden,
-    };
-
-    return berth_device_add(p->devices, p->number, &step, p->stream, error);
-}
-
-berth_status
-llama_place_experts(const llama_place *p, const llama_stage *stage, uint32_t first,
-                    uint32_t end, uint64_t slot, berth_error *error)
-{
-    uint32_t *const ranges = p->grouped.ranges;
-    run r = { .stage = stage, .first = first, .count = end - first, .slot = slot };
-    berth_status status;
-
-    ranges[0] = 0;
-    for (uint32_t i = 0; i < r.count; i++)
-        ranges[i + 1] = ranges[i] + p->engine->counts[first + i];
-    r.slots = ranges[r.count];
-    status = run_experts(p, &r, error);
-    return status == BERTH_OK ? add_slots(p, &r, error) : status;
 }
 
 /* ---------------------------------------------------------------------------- head */
@@ -512,6 +304,7 @@ compute_logits(const llama_place *p, const llama_stage *stage, uint32_t first, u
                berth_error *error)
 {
     const bool has_norm = llama_stage_has(stage, LLAMA_FINAL_NORM);
+    const llama_output output = { &stage->tensors[LLAMA_HEAD], p->logits };
     const float *const inputs =
         has_norm ? p->last : p->hidden + (uint64_t)first * p->engine->options->config->hidden;
     const berth_status status =
@@ -519,9 +312,9 @@ compute_logits(const llama_place *p, const llama_stage *stage, uint32_t first, u
                              count, error)
                  : BERTH_OK;
 
-    return status == BERTH_OK ? multiply_as(p, &stage->tensors[LLAMA_HEAD], BERTH_F32, inputs,
-                                            p->logits, count, error)
-                              : status;
+    return status == BERTH_OK
+               ? llama_place_multiply(p, &output, 1, BERTH_F32, inputs, count, error)
+               : status;
 }
 
 /* The likeliest token: its number alone is brought to the host. */

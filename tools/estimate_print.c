@@ -41,13 +41,6 @@ estimate_label(session *s, const char *label)
 }
 
 void
-estimate_heading(session *s, const char *text)
-{
-    output_format(&s->out, "\n%s%s%s\n", colour_begin(&s->screen, COLOUR_DIM), text,
-                  colour_end(&s->screen, COLOUR_DIM));
-}
-
-void
 estimate_wrapped(session *s, const char *text, size_t indent)
 {
     const size_t most = estimate_columns(s);
@@ -328,7 +321,7 @@ print_lengths(session *s, const estimation *e)
 
     if (m->length_count == 0)
         return;
-    estimate_heading(s, "lengths");
+    session_print_heading(s, "lengths");
     estimate_label(s, "list");
     output_format(&s->out,
                   "%s sequence%s, %s to %s tokens, %s on the average, %s in all\n",

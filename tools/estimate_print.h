@@ -36,7 +36,6 @@ void estimate_print_budget(session *s, const estimation *e);
 /* Columns of the terminal, or what a file or pipe gets. */
 size_t estimate_columns(const session *s);
 void estimate_label(session *s, const char *label);
-void estimate_heading(session *s, const char *text);
 /* Words of `text` from column `indent` on, where the cursor is; ends the line. */
 void estimate_wrapped(session *s, const char *text, size_t indent);
 /* What a narrow terminal leaves of a table's first column. */

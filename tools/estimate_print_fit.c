@@ -144,7 +144,7 @@ print_verdict(session *s, const estimation *e)
     char usable[BERTH_SIZE_CAPACITY];
     char left[BERTH_SIZE_CAPACITY];
 
-    estimate_heading(s, "budget");
+    session_print_heading(s, "budget");
     estimate_label(s, "usable");
     output_format(&s->out, "%s: %" PRIu32 " device%s, %" PRIu32 " %% of each kept free\n",
                   berth_size_format(m->usable_bytes, usable), e->options->budget_count,

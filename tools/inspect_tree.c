@@ -347,8 +347,7 @@ show_totals(view *v, const char *title, const inspect_total *totals, size_t coun
             bool is_by_dtype)
 {
     if (v->is_printing)
-        output_format(&v->s->out, "\n%s%s%s\n", colour_begin(&v->s->screen, COLOUR_DIM),
-                      title, colour_end(&v->s->screen, COLOUR_DIM));
+        session_print_heading(v->s, title);
     for (size_t n = 0; n < count; n++) {
         const form_class c = is_by_dtype ? form_class_of_dtype((int32_t)n)
                                          : form_class_of_encoding((int32_t)n);

@@ -15,13 +15,6 @@
 
 /* ----------------------------------------------------------------------- words */
 
-void
-plan_print_heading(session *s, const char *text)
-{
-    output_format(&s->out, "\n%s%s%s\n", colour_begin(&s->screen, COLOUR_DIM), text,
-                  colour_end(&s->screen, COLOUR_DIM));
-}
-
 const char *
 plan_size_text(uint64_t bytes, char text[CELL_CAPACITY])
 {
@@ -203,7 +196,7 @@ print_reasons(session *s, const berth_plan *plan, uint32_t count)
         if (f.cause == BERTH_PLAN_RESIDENT || f.cause == BERTH_PLAN_MAPPED)
             continue;
         if (!has_any)
-            plan_print_heading(s, "reasons");
+            session_print_heading(s, "reasons");
         has_any = true;
         berth_plan_explain(plan, f.first, text, sizeof text);
         output_format(&s->out, "%s: %s\n", f.name, text);
@@ -289,7 +282,7 @@ print_predictions(session *s, const berth_plan *plan, const berth_plan_summary *
 {
     char a[CELL_CAPACITY];
 
-    plan_print_heading(s, "predicted");
+    session_print_heading(s, "predicted");
     if (is_for_training(plan))
         output_format(&s->out, "loading %s\n", plan_time_text(p->load_seconds, a));
     else

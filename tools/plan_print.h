@@ -10,8 +10,6 @@
 /* "-" for nothing, "no limit"; a time in its unit. */
 const char *plan_size_text(uint64_t bytes, char text[PLAN_CELL]);
 const char *plan_time_text(double seconds, char text[PLAN_CELL]);
-/* In a dim colour, behind an empty line. */
-void plan_print_heading(session *s, const char *text);
 
 /* What is trained, where its states are, what updates cost; nothing of other plans. */
 void plan_print_training(session *s, const berth_plan *plan);

@@ -130,7 +130,7 @@ plan_print_training(session *s, const berth_plan *plan)
 
     if (berth_plan_get_training(plan, &t) != BERTH_OK)
         return;
-    plan_print_heading(s, "training");
+    session_print_heading(s, "training");
     print_trained(s, &t);
     print_tiers(s, plan);
     print_passes(s, plan, &t);

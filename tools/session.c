@@ -53,6 +53,13 @@ session_print_word(session *s, const char *word, colour style)
 }
 
 void
+session_print_heading(session *s, const char *text)
+{
+    output_format(&s->out, "\n%s%s%s\n", colour_begin(&s->screen, COLOUR_DIM), text,
+                  colour_end(&s->screen, COLOUR_DIM));
+}
+
+void
 session_print_finding(session *s, const berth_finding *finding)
 {
     static const char *const words[] = { "note", "warning", "error" };

@@ -63,6 +63,8 @@ berth_status session_end(session *s, berth_status status);
 
 /* "ok  ", with which a line of standard output begins. */
 void session_print_word(session *s, const char *word, colour style);
+/* A dim line below an empty one, over what belongs together. */
+void session_print_heading(session *s, const char *text);
 /* A line on standard error that does not run into the bar. */
 void session_print_finding(session *s, const berth_finding *finding);
 /* A berth_finding_function, `user` being the session: the first error is remembered. */

@@ -132,6 +132,9 @@ const char **cli_origin(cli_call *call, const char *name);
 
 /* BERTH_EINVAL with a message if `name` was given although it has no effect here. */
 berth_status cli_refuse(const cli_call *call, const char *name, const char *why);
+/* "--NAME: `TEXT` is not WANTED", of text that may hold anything. Returns BERTH_EINVAL. */
+berth_status cli_bad_value(const cli_call *call, const char *name, const char *text,
+                           size_t length, const char *wanted);
 
 /*
  * The word of `words` that was probably meant, or NULL. `words` are `stride`

@@ -94,6 +94,16 @@ cli_refuse(const cli_call *call, const char *name, const char *why)
     return cli_usage_error(call->command, "--%s has no effect %s", name, why);
 }
 
+berth_status
+cli_bad_value(const cli_call *call, const char *name, const char *text, size_t length,
+              const char *wanted)
+{
+    char shown[128];
+
+    berth_text_escape(text, length, shown, sizeof shown);
+    return cli_usage_error(call->command, "--%s: `%s` is not %s", name, shown, wanted);
+}
+
 int
 cli_exit_code(berth_status status)
 {

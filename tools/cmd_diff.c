@@ -87,15 +87,13 @@ typedef struct comparison {
 static berth_status
 parse_number(const cli_call *call, const char *option, const char *text, double *out)
 {
-    char shown[64];
     char *end;
 
     errno = 0;
     *out = strtod(text, &end);
     if (end != text && *end == '\0' && errno == 0 && *out - *out == 0)
         return BERTH_OK;
-    berth_text_escape(text, strlen(text), shown, sizeof shown);
-    return cli_usage_error(call->command, "--%s: `%s` is not a number", option, shown);
+    return cli_bad_value(call, option, text, strlen(text), "a number");
 }
 
 static berth_status

@@ -6,19 +6,13 @@
 #include "tools/input.h"
 #include "tools/number.h"
 
-#define SHOWN_CAPACITY 128
-
 /* ----------------------------------------------------------------------- numbers */
 
 static berth_status
 bad_value(const estimate_call *r, const char *option, const char *text, size_t length,
           const char *wanted)
 {
-    char shown[SHOWN_CAPACITY];
-
-    berth_text_escape(text, length, shown, sizeof shown);
-    return cli_usage_error(r->s->call->command, "--%s: `%s` is not %s", option, shown,
-                           wanted);
+    return cli_bad_value(r->s->call, option, text, length, wanted);
 }
 
 /* NULL leaves *out as it is. */

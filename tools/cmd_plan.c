@@ -234,11 +234,7 @@ check_arguments(const cli_call *call)
 static berth_status
 bad_value(const planning *p, const char *option, const char *text, const char *wanted)
 {
-    char shown[128];
-
-    berth_text_escape(text, strlen(text), shown, sizeof shown);
-    return cli_usage_error(p->s->call->command, "--%s: `%s` is not %s", option, shown,
-                           wanted);
+    return cli_bad_value(p->s->call, option, text, strlen(text), wanted);
 }
 
 /* ---------------------------------------------------------------------- options */

@@ -36,14 +36,11 @@ static berth_status
 parse_coverage(conversion *c)
 {
     const char *const text = c->a->min_coverage;
-    char shown[64];
 
     if (text == NULL || berth_share_parse(text, &c->min_coverage, NULL) == BERTH_OK)
         return BERTH_OK;
-    berth_text_escape(text, strlen(text), shown, sizeof shown);
-    return cli_usage_error(c->s->call->command,
-                           "--min-coverage: `%s` is not a share such as 95%% or 0.95",
-                           shown);
+    return cli_bad_value(c->s->call, "min-coverage", text, strlen(text),
+                         "a share such as 95% or 0.95");
 }
 
 static berth_status

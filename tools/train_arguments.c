@@ -62,13 +62,9 @@ take_method(const cli_call *call, const train_arguments *a, berth_train_options 
     const bool has_adapters =
         cli_is_given(call, "lora-rank") || cli_is_given(call, "lora-targets");
     const bool is_lora = strcmp(word, "lora") == 0 || train_is_qlora(a);
-    char shown[SHOWN_CAPACITY];
 
-    if (word[0] != '\0' && !is_lora && strcmp(word, "full") != 0) {
-        berth_text_escape(word, strlen(word), shown, sizeof shown);
-        return cli_usage_error(call->command,
-                               "--train: `%s` is not one of full|lora|qlora", shown);
-    }
+    if (word[0] != '\0' && !is_lora && strcmp(word, "full") != 0)
+        return cli_bad_value(call, "train", word, strlen(word), "one of full|lora|qlora");
     if (has_adapters && strcmp(word, "full") == 0)
         return cli_usage_error(call->command,
                                "--train=full has no adapters: no --lora-rank "

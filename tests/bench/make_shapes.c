@@ -257,24 +257,31 @@ put_layer(model *m, int layer, const char *name, uint64_t rows, uint64_t columns
     put(m, whole, "BF16", 16, rows, columns);
 }
 
+/* `kv`: rows of keys, and of values. */
+static void
+put_llama(model *m, int layers, uint64_t vocab, uint64_t hidden, uint64_t inner, uint64_t kv)
+{
+    put(m, "model.embed_tokens.weight", "BF16", 16, vocab, hidden);
+    for (int layer = 0; layer < layers; layer++) {
+        put_layer(m, layer, "input_layernorm", hidden, 0);
+        put_layer(m, layer, "mlp.down_proj", hidden, inner);
+        put_layer(m, layer, "mlp.gate_proj", inner, hidden);
+        put_layer(m, layer, "mlp.up_proj", inner, hidden);
+        put_layer(m, layer, "post_attention_layernorm", hidden, 0);
+        put_layer(m, layer, "self_attn.k_proj", kv, hidden);
+        put_layer(m, layer, "self_attn.o_proj", hidden, hidden);
+        put_layer(m, layer, "self_attn.q_proj", hidden, hidden);
+        put_layer(m, layer, "self_attn.v_proj", kv, hidden);
+    }
+    put(m, "model.norm.weight", "BF16", 16, hidden, 0);
+    put(m, "lm_head.weight", "BF16", 16, vocab, hidden);
+}
+
 static void
 put_llama70b(model *m, uint64_t n)
 {
     (void)n;
-    put(m, "model.embed_tokens.weight", "BF16", 16, 128256, 8192);
-    for (int layer = 0; layer < 80; layer++) {
-        put_layer(m, layer, "input_layernorm", 8192, 0);
-        put_layer(m, layer, "mlp.down_proj", 8192, 28672);
-        put_layer(m, layer, "mlp.gate_proj", 28672, 8192);
-        put_layer(m, layer, "mlp.up_proj", 28672, 8192);
-        put_layer(m, layer, "post_attention_layernorm", 8192, 0);
-        put_layer(m, layer, "self_attn.k_proj", 1024, 8192);
-        put_layer(m, layer, "self_attn.o_proj", 8192, 8192);
-        put_layer(m, layer, "self_attn.q_proj", 8192, 8192);
-        put_layer(m, layer, "self_attn.v_proj", 1024, 8192);
-    }
-    put(m, "model.norm.weight", "BF16", 16, 8192, 0);
-    put(m, "lm_head.weight", "BF16", 16, 128256, 8192);
+    put_llama(m, 80, 128256, 8192, 28672, 1024);
 }
 
 /* TinyLlama's shape. */
@@ -282,39 +289,13 @@ static void
 put_llama1b(model *m, uint64_t n)
 {
     (void)n;
-    put(m, "model.embed_tokens.weight", "BF16", 16, 32000, 2048);
-    for (int layer = 0; layer < 22; layer++) {
-        put_layer(m, layer, "input_layernorm", 2048, 0);
-        put_layer(m, layer, "mlp.down_proj", 2048, 5632);
-        put_layer(m, layer, "mlp.gate_proj", 5632, 2048);
-        put_layer(m, layer, "mlp.up_proj", 5632, 2048);
-        put_layer(m, layer, "post_attention_layernorm", 2048, 0);
-        put_layer(m, layer, "self_attn.k_proj", 256, 2048);
-        put_layer(m, layer, "self_attn.o_proj", 2048, 2048);
-        put_layer(m, layer, "self_attn.q_proj", 2048, 2048);
-        put_layer(m, layer, "self_attn.v_proj", 256, 2048);
-    }
-    put(m, "model.norm.weight", "BF16", 16, 2048, 0);
-    put(m, "lm_head.weight", "BF16", 16, 32000, 2048);
+    put_llama(m, 22, 32000, 2048, 5632, 256);
 }
 
 static void
 put_llama8b(model *m, uint64_t layers)
 {
-    put(m, "model.embed_tokens.weight", "BF16", 16, 128256, 4096);
-    for (int layer = 0; layer < (int)layers; layer++) {
-        put_layer(m, layer, "input_layernorm", 4096, 0);
-        put_layer(m, layer, "mlp.down_proj", 4096, 14336);
-        put_layer(m, layer, "mlp.gate_proj", 14336, 4096);
-        put_layer(m, layer, "mlp.up_proj", 14336, 4096);
-        put_layer(m, layer, "post_attention_layernorm", 4096, 0);
-        put_layer(m, layer, "self_attn.k_proj", 1024, 4096);
-        put_layer(m, layer, "self_attn.o_proj", 4096, 4096);
-        put_layer(m, layer, "self_attn.q_proj", 4096, 4096);
-        put_layer(m, layer, "self_attn.v_proj", 1024, 4096);
-    }
-    put(m, "model.norm.weight", "BF16", 16, 4096, 0);
-    put(m, "lm_head.weight", "BF16", 16, 128256, 4096);
+    put_llama(m, (int)layers, 128256, 4096, 14336, 1024);
 }
 
 /* A weight of 8-bit floats and its scales, one for 128 x 128 values. */

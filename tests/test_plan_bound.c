@@ -112,6 +112,29 @@ test_pins_refused(void)
 static void
 test_mapped(void)
 {
+    static const char plan[] =
+        "cuda:0: weights 6 cache 3 slots 1x of 4 link 7 layers 4 berths 2\n"
+        "cuda:1: weights 7 cache 1 free 32 layers 1 berths 3\n"
+        "cpu: weights 7 free 33 layers 0 berths 2\n"
+        "disk: weights 1 free 39 layers 0 berths 1\n"
+        "a: home 1,  bytes 5 resident 5 cache 1; computed on cuda:1, lies on "
+        "cuda:1: the device map says so\n"
+        "  1@0+1 a.u 0@0+2 a.v 1@1+2 a.w\n"
+        "b: home 0,  bytes 4 link 4 cache 2; computed on cuda:0, lies on cpu: "
+        "the device map says so\n"
+        "  2@0+4 b.w\n"
+        "c: home 0,  bytes 4 link 3 cache 1; computed on cuda:0, lies on disk: "
+        "the device map says so\n"
+        "  2@4+3 c.v 3@0+1 c.w\n"
+        "e: home 0, ; computed on cuda:0, lies on cuda:0: the device map says "
+        "so\n"
+        " \n"
+        "d: home 0,  bytes 8 resident 8; computed on cuda:0, lies on cuda:1: "
+        "the device map says so\n"
+        "  0@2+4 d.v 1@3+4 d.w\n"
+        "all: bytes 21 resident 13 streamed 8 link 7 cuts 1 bound 1 of 0\n"
+        "times: pass 2.25 first 2.65 compute 1.5 link 1.75 load 20 host 2.9 "
+        "tokens 444.444 a second\n";
     given g;
 
     given_begin(
@@ -123,51 +146,9 @@ test_mapped(void)
     given_tier(&g, BERTHI_TIER_CPU, 40, 0, 2, 5);
     given_tier(&g, BERTHI_TIER_DISK, 40, 0, 1, 1);
     g.input.is_mapped = true;
-    given_plan(&g, "cuda:0: weights 6 cache 3 slots 1x of 4 link 7 layers 4 berths 2\n"
-               "cuda:1: weights 7 cache 1 free 32 layers 1 berths 3\n"
-               "cpu: weights 7 free 33 layers 0 berths 2\n"
-               "disk: weights 1 free 39 layers 0 berths 1\n"
-               "a: home 1,  bytes 5 resident 5 cache 1; computed on cuda:1, lies on "
-               "cuda:1: the device map says so\n"
-               "  1@0+1 a.u 0@0+2 a.v 1@1+2 a.w\n"
-               "b: home 0,  bytes 4 link 4 cache 2; computed on cuda:0, lies on cpu: "
-               "the device map says so\n"
-               "  2@0+4 b.w\n"
-               "c: home 0,  bytes 4 link 3 cache 1; computed on cuda:0, lies on disk: "
-               "the device map says so\n"
-               "  2@4+3 c.v 3@0+1 c.w\n"
-               "e: home 0, ; computed on cuda:0, lies on cuda:0: the device map says "
-               "so\n"
-               " \n"
-               "d: home 0,  bytes 8 resident 8; computed on cuda:0, lies on cuda:1: "
-               "the device map says so\n"
-               "  0@2+4 d.v 1@3+4 d.w\n"
-               "all: bytes 21 resident 13 streamed 8 link 7 cuts 1 bound 1 of 0\n"
-               "times: pass 2.25 first 2.65 compute 1.5 link 1.75 load 20 host 2.9 "
-               "tokens 444.444 a second\n");
+    given_plan(&g, plan);
     g.tiers[0].budget = 5 * GIVEN_UNIT; /* followed all the same */
-    given_plan(&g, "cuda:0: weights 6 cache 3 slots 1x of 4 link 7 layers 4 berths 2\n"
-               "cuda:1: weights 7 cache 1 free 32 layers 1 berths 3\n"
-               "cpu: weights 7 free 33 layers 0 berths 2\n"
-               "disk: weights 1 free 39 layers 0 berths 1\n"
-               "a: home 1,  bytes 5 resident 5 cache 1; computed on cuda:1, lies on "
-               "cuda:1: the device map says so\n"
-               "  1@0+1 a.u 0@0+2 a.v 1@1+2 a.w\n"
-               "b: home 0,  bytes 4 link 4 cache 2; computed on cuda:0, lies on cpu: "
-               "the device map says so\n"
-               "  2@0+4 b.w\n"
-               "c: home 0,  bytes 4 link 3 cache 1; computed on cuda:0, lies on disk: "
-               "the device map says so\n"
-               "  2@4+3 c.v 3@0+1 c.w\n"
-               "e: home 0, ; computed on cuda:0, lies on cuda:0: the device map says "
-               "so\n"
-               " \n"
-               "d: home 0,  bytes 8 resident 8; computed on cuda:0, lies on cuda:1: "
-               "the device map says so\n"
-               "  0@2+4 d.v 1@3+4 d.w\n"
-               "all: bytes 21 resident 13 streamed 8 link 7 cuts 1 bound 1 of 0\n"
-               "times: pass 2.25 first 2.65 compute 1.5 link 1.75 load 20 host 2.9 "
-               "tokens 444.444 a second\n");
+    given_plan(&g, plan);
 }
 
 /* ---------------------------------------------------------------------- refusals */

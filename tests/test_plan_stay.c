@@ -13,6 +13,29 @@
 static void
 test_streamed(void)
 {
+    static const char plan[] =
+        "cuda:0: reserve 2 needed 1 weights 15 cache 3 activations 1 slots 1x "
+        "of 4 link 12 layers 5 berths 7\n"
+        "cpu: reserve 1 weights 18 staging 2 free 39 layers 0 berths 4\n"
+        "t: home 0,  bytes 6 missing 6; in cpu: rows are fetched one by one, "
+        "cuda:0 keeps its room for layers\n"
+        "  1@0+6 t.w\n"
+        "a: home 0,  bytes 7 resident 3 link 4 cache 1 missing 4; 768 B on "
+        "cuda:0, the rest streamed from cpu: cuda:0 is short of 1.00 KiB\n"
+        "  0@0+1 a.n 0@1+2 a.v 1@6+4 a.w\n"
+        "b: home 0,  bytes 7 resident 3 link 4 cache 1 missing 4; 768 B on "
+        "cuda:0, the rest streamed from cpu: cuda:0 is short of 1.00 KiB\n"
+        "  0@3+1 b.n 0@4+2 b.v 1@10+4 b.w\n"
+        "c: home 0,  bytes 7 resident 3 link 4 cache 1 missing 4; 768 B on "
+        "cuda:0, the rest streamed from cpu: cuda:0 is short of 1.00 KiB\n"
+        "  0@6+1 c.n 0@7+2 c.v 1@14+4 c.w\n"
+        "h: home 0,  bytes 6 resident 6; fits on cuda:0\n"
+        "  0@9+6 h.w\n"
+        "all: bytes 33 resident 15 streamed 18 link 12 cuts 0 bound 1 of 0\n"
+        "times: pass 4.2 first 4.5 compute 1.5 link 3 load 33 host 3.9 tokens "
+        "238.095 a second\n"
+        "2.00 KiB more on cuda:0: nothing is streamed to it, a pass takes 1.5 "
+        "ms at least";
     given g;
 
     given_begin(&g, GIVEN_LAYERS);
@@ -21,51 +44,9 @@ test_streamed(void)
     g.input.activations = GIVEN_UNIT;
     g.input.runtime = GIVEN_UNIT;
     g.input.staging = 2 * GIVEN_UNIT;
-    given_plan(&g, "cuda:0: reserve 2 needed 1 weights 15 cache 3 activations 1 slots 1x "
-               "of 4 link 12 layers 5 berths 7\n"
-               "cpu: reserve 1 weights 18 staging 2 free 39 layers 0 berths 4\n"
-               "t: home 0,  bytes 6 missing 6; in cpu: rows are fetched one by one, "
-               "cuda:0 keeps its room for layers\n"
-               "  1@0+6 t.w\n"
-               "a: home 0,  bytes 7 resident 3 link 4 cache 1 missing 4; 768 B on "
-               "cuda:0, the rest streamed from cpu: cuda:0 is short of 1.00 KiB\n"
-               "  0@0+1 a.n 0@1+2 a.v 1@6+4 a.w\n"
-               "b: home 0,  bytes 7 resident 3 link 4 cache 1 missing 4; 768 B on "
-               "cuda:0, the rest streamed from cpu: cuda:0 is short of 1.00 KiB\n"
-               "  0@3+1 b.n 0@4+2 b.v 1@10+4 b.w\n"
-               "c: home 0,  bytes 7 resident 3 link 4 cache 1 missing 4; 768 B on "
-               "cuda:0, the rest streamed from cpu: cuda:0 is short of 1.00 KiB\n"
-               "  0@6+1 c.n 0@7+2 c.v 1@14+4 c.w\n"
-               "h: home 0,  bytes 6 resident 6; fits on cuda:0\n"
-               "  0@9+6 h.w\n"
-               "all: bytes 33 resident 15 streamed 18 link 12 cuts 0 bound 1 of 0\n"
-               "times: pass 4.2 first 4.5 compute 1.5 link 3 load 33 host 3.9 tokens "
-               "238.095 a second\n"
-               "2.00 KiB more on cuda:0: nothing is streamed to it, a pass takes 1.5 "
-               "ms at least");
+    given_plan(&g, plan);
     g.input.slots = 1;
-    given_plan(&g, "cuda:0: reserve 2 needed 1 weights 15 cache 3 activations 1 slots 1x "
-               "of 4 link 12 layers 5 berths 7\n"
-               "cpu: reserve 1 weights 18 staging 2 free 39 layers 0 berths 4\n"
-               "t: home 0,  bytes 6 missing 6; in cpu: rows are fetched one by one, "
-               "cuda:0 keeps its room for layers\n"
-               "  1@0+6 t.w\n"
-               "a: home 0,  bytes 7 resident 3 link 4 cache 1 missing 4; 768 B on "
-               "cuda:0, the rest streamed from cpu: cuda:0 is short of 1.00 KiB\n"
-               "  0@0+1 a.n 0@1+2 a.v 1@6+4 a.w\n"
-               "b: home 0,  bytes 7 resident 3 link 4 cache 1 missing 4; 768 B on "
-               "cuda:0, the rest streamed from cpu: cuda:0 is short of 1.00 KiB\n"
-               "  0@3+1 b.n 0@4+2 b.v 1@10+4 b.w\n"
-               "c: home 0,  bytes 7 resident 3 link 4 cache 1 missing 4; 768 B on "
-               "cuda:0, the rest streamed from cpu: cuda:0 is short of 1.00 KiB\n"
-               "  0@6+1 c.n 0@7+2 c.v 1@14+4 c.w\n"
-               "h: home 0,  bytes 6 resident 6; fits on cuda:0\n"
-               "  0@9+6 h.w\n"
-               "all: bytes 33 resident 15 streamed 18 link 12 cuts 0 bound 1 of 0\n"
-               "times: pass 4.2 first 4.5 compute 1.5 link 3 load 33 host 3.9 tokens "
-               "238.095 a second\n"
-               "2.00 KiB more on cuda:0: nothing is streamed to it, a pass takes 1.5 "
-               "ms at least");
+    given_plan(&g, plan);
     /* The host has too little room for the rest, and there is a disk. */
     g.input.slots = 0;
     g.tiers[1].budget = 12 * GIVEN_UNIT;

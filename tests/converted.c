@@ -238,6 +238,22 @@ converted_look(const char *folder, const char *new_model, const char *old_model)
 }
 
 bool
+converted_has_gpu(void)
+{
+    berth_context *context;
+    berth_devices *devices;
+    berth_error error;
+    berth_status status;
+
+    CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
+    status = berth_devices_open(context, "cuda:0", &devices, &error);
+    if (status == BERTH_OK)
+        berth_devices_close(devices);
+    berth_context_destroy(context);
+    return status == BERTH_OK;
+}
+
+bool
 converted_is_verified(const char *folder)
 {
     berth_verify_options options;

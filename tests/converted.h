@@ -46,6 +46,9 @@ berth_status converted_run(converted *c, const char *path);
 /* The same in a context of the caller's. */
 berth_status converted_run_in(converted *c, berth_context *context, const char *path);
 
+/* Whether this machine has a GPU. */
+bool converted_has_gpu(void);
+
 /*
  * A folder with a random checkpoint of one to three shards: matrices of odd
  * shapes and what is never quantized. `is_odd`: with NaN and the like in them;

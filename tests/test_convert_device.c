@@ -167,17 +167,8 @@ static void
 test_gpu(void)
 {
     const char *const model = model_of(0);
-    berth_context *context;
-    berth_devices *devices;
-    berth_error error;
-    berth_status status;
 
-    CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
-    status = berth_devices_open(context, "cuda:0", &devices, &error);
-    if (status == BERTH_OK)
-        berth_devices_close(devices);
-    berth_context_destroy(context);
-    if (status != BERTH_OK)
+    if (!converted_has_gpu())
         T_SKIP("no GPU on this machine");
     for (uint32_t i = 0; i < TARGETS; i++)
         check_same(model, &targets[i], "cuda:0", false);

@@ -55,6 +55,7 @@ convert_overlap      alone
 convert_random       slow-under-thread
 convert_stale        coverage
 coverage             threadless
+cpu                  threadless arm arm-plain
 crcs                 threadless
 cuda_multiply        threadless
 cuda_open            threadless
@@ -163,6 +164,7 @@ plan_train_json      threadless coverage
 plan_train_map       threadless coverage
 plan_train_pass      threadless coverage
 preflight            threadless
+procfs               threadless
 quantize             threadless arm
 quantize_golden      threadless arm
 recipe               threadless coverage

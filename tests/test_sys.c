@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_sys.c - each wrapper against the real kernel, and each made to fail. */
+/* test_sys.c - each wrapper of files against the real kernel, and each made to fail. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,12 +14,10 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "kernels/base.h"
@@ -30,7 +27,6 @@
 #include "tests/t.h"
 
 #define CWD BERTHI_SYS_AT_CWD
-#define SECOND_NS UINT64_C(1000000000)
 
 /*
  * These stand before the C library's: a signal that comes at the right moment
@@ -402,6 +398,15 @@ test_interruptions(void)
     berthi_sys_close(fd);
 }
 
+static void
+test_probe(void)
+{
+    const int before = fixture_open_fds();
+
+    CHECK_EQ(berthi_sys_probe_uring() == 0, is_uring_there());
+    CHECK_EQ(fixture_open_fds(), before);
+}
+
 /* In a process whose standard input is closed, 0 is a descriptor like any other. */
 static void
 test_descriptor_zero(void)
@@ -770,286 +775,6 @@ test_cached_pages(void)
     berthi_sys_close(fd);
 }
 
-/* ------------------------------------------------------------------- process */
-
-static void
-test_limits(void)
-{
-    static const struct {
-        berthi_sys_limit_kind kind;
-        int resource;
-    } kinds[] = {
-        { BERTHI_SYS_LIMIT_ADDRESS, RLIMIT_AS },
-        { BERTHI_SYS_LIMIT_DATA, RLIMIT_DATA },
-        { BERTHI_SYS_LIMIT_LOCKED, RLIMIT_MEMLOCK },
-        { BERTHI_SYS_LIMIT_FILE, RLIMIT_FSIZE },
-    };
-
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        struct rlimit truth;
-        uint64_t bytes = 7;
-
-        T_REQUIRE(getrlimit((__rlimit_resource_t)kinds[i].resource, &truth) == 0);
-        CHECK_EQ(berthi_sys_limit(kinds[i].kind, &bytes), 0);
-        CHECK_EQ(bytes, truth.rlim_cur == RLIM_INFINITY ? UINT64_MAX : truth.rlim_cur);
-    }
-}
-
-/* Limits of its own, in a process of its own. */
-static void
-test_limits_are_told_apart(void)
-{
-    int status = -1;
-    pid_t child;
-
-    fflush(NULL);
-    child = fork();
-    if (child == 0) {
-        static const struct {
-            berthi_sys_limit_kind kind;
-            int resource;
-            struct rlimit limit;
-        } cases[] = {
-            { BERTHI_SYS_LIMIT_LOCKED, RLIMIT_MEMLOCK, { 4096, 4096 } },
-            { BERTHI_SYS_LIMIT_FILE, RLIMIT_FSIZE, { 8192, 16384 } },
-            { BERTHI_SYS_LIMIT_DATA, RLIMIT_DATA, { 1 << 20, 1 << 29 } },
-            { BERTHI_SYS_LIMIT_ADDRESS, RLIMIT_AS, { 1 << 21, 1 << 30 } },
-        };
-        int wrong = 0;
-
-        for (size_t i = 0; i < 4; i++)
-            wrong += setrlimit((__rlimit_resource_t)cases[i].resource,
-                               &cases[i].limit) != 0;
-        for (size_t i = 0; i < 4; i++) {
-            uint64_t bytes = 0;
-
-            wrong += berthi_sys_limit(cases[i].kind, &bytes) != 0
-                     || bytes != cases[i].limit.rlim_cur;
-        }
-        _exit(wrong);
-    }
-    T_REQUIRE(child > 0);
-    CHECK_EQ(waitpid(child, &status, 0), child);
-    CHECK_EQ(status, 0);
-}
-
-/* True when the kernel was asked for large pages where `memory` lies. */
-static bool
-is_for_large_pages(const void *memory)
-{
-    FILE *const maps = fopen("/proc/self/smaps", "r");
-    bool is_found = false;
-    bool is_large = false;
-    char line[512];
-
-    while (maps != NULL && !(is_found && is_large) && fgets(line, sizeof line, maps)) {
-        unsigned long begin;
-        unsigned long end;
-
-        if (sscanf(line, "%lx-%lx ", &begin, &end) == 2)
-            is_found = begin <= (uintptr_t)memory && (uintptr_t)memory < end;
-        else if (strncmp(line, "VmFlags:", 8) == 0)
-            is_large = is_found && strstr(line, " hg") != NULL;
-    }
-    if (maps != NULL)
-        fclose(maps);
-    return is_large;
-}
-
-static void
-test_mapping(void)
-{
-    const size_t bytes = 4 << 20;
-    unsigned char *const memory = berthi_sys_map(bytes);
-    unsigned char resident[1024];
-
-    T_REQUIRE(memory != NULL);
-    CHECK_EQ((uintptr_t)memory % berthi_sys_page_bytes(), 0);
-    CHECK_EQ(memory[0] + memory[bytes / 2] + memory[bytes - 1], 0);
-    memset(memory, 0xA5, bytes);
-    if (access("/sys/kernel/mm/transparent_hugepage", F_OK) == 0)
-        CHECK(is_for_large_pages(memory));
-    berthi_sys_unmap(memory, bytes);
-    CHECK_EQ(mincore(memory, bytes, resident), -1);
-    CHECK_EQ(errno, ENOMEM);
-    CHECK(berthi_sys_map(SIZE_MAX / 2) == NULL);
-}
-
-/* Addresses first, memory for some of them, nothing again, and then no addresses. */
-static void
-test_reserving(void)
-{
-    const size_t page = (size_t)berthi_sys_page_bytes();
-    char *const memory = berthi_sys_reserve(3 * page);
-    unsigned char resident[3];
-    int ends[2];
-
-    T_REQUIRE(memory != NULL && pipe(ends) == 0);
-    CHECK_EQ(write(ends[1], memory + page, 1), -1);
-    CHECK_EQ(errno, EFAULT);
-    CHECK_EQ(berthi_sys_reserve_use(memory + page, page), 0);
-    CHECK_EQ(memory[page] + memory[2 * page - 1], 0);
-    memory[page] = 1;
-    CHECK_EQ(write(ends[1], memory + page - 1, 1), -1);
-    CHECK_EQ(write(ends[1], memory + 2 * page, 1), -1);
-    berthi_sys_reserve_drop(memory + page, page);
-    CHECK_EQ(write(ends[1], memory + page, 1), -1);
-    CHECK_EQ(berthi_sys_reserve_use(memory + page, page), 0);
-    CHECK_EQ(memory[page], 0);
-    berthi_sys_reserve_end(memory, 3 * page);
-    CHECK_EQ(mincore(memory, 3 * page, resident), -1);
-    CHECK_EQ(errno, ENOMEM);
-    CHECK(berthi_sys_reserve(SIZE_MAX / 2) == NULL);
-    berthi_fault_arm(BERTHI_FAULT_SYSTEM, 0, true);
-    CHECK(berthi_sys_reserve(page) == NULL);
-    CHECK_EQ(berthi_sys_reserve_use(ends, page), -1);
-    CHECK_EQ(errno, ENOMEM);
-    berthi_fault_disarm();
-    close(ends[0]);
-    close(ends[1]);
-}
-
-/* Small ones are of their own size, large ones end with a large page. */
-static void
-test_mapping_ends(void)
-{
-    static const struct {
-        size_t bytes;
-        size_t mapped;
-    } cases[] = { { 1 << 20, 1 << 20 },       { (2 << 20) - 4096, (2 << 20) - 4096 },
-                  { 2 << 20, 2 << 20 },       { (2 << 20) + 1, 4 << 20 },
-                  { (6 << 20) - 1, 6 << 20 }, { 6 << 20, 6 << 20 } };
-
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        unsigned char *const memory = berthi_sys_map(cases[i].bytes);
-        unsigned char *const last = memory + cases[i].mapped - 4096;
-        unsigned char state[2];
-
-        T_REQUIRE(memory != NULL);
-        memory[cases[i].bytes - 1] = 1;
-        CHECK_EQ(mincore(last, 4096, state), 0);
-        berthi_sys_unmap(memory, cases[i].bytes);
-        CHECK(mincore(memory, 4096, state) == -1 && errno == ENOMEM);
-        CHECK(mincore(last, 4096, state) == -1 && errno == ENOMEM);
-    }
-}
-
-static void
-test_process(void)
-{
-    const int before = fixture_open_fds();
-    uint32_t cores = 0;
-    cpu_set_t mask;
-    unsigned char random[2][256];
-
-    CHECK_EQ(berthi_sys_probe_uring() == 0, is_uring_there());
-    CHECK_EQ(fixture_open_fds(), before);
-    CHECK_EQ(berthi_sys_affinity(&cores), 0);
-    T_REQUIRE(sched_getaffinity(0, sizeof mask, &mask) == 0);
-    CHECK_EQ(cores, CPU_COUNT(&mask));
-    CHECK_EQ(berthi_sys_page_bytes(), sysconf(_SC_PAGESIZE));
-    CHECK_EQ(berthi_sys_process_id(), getpid());
-    memset(random, 0, sizeof random);
-    CHECK_EQ(berthi_sys_random(random[0], 256), 0);
-    CHECK_EQ(berthi_sys_random(random[1], 256), 0);
-    CHECK(memcmp(random[0], random[1], 256) != 0);
-}
-
-static void
-test_error_words(void)
-{
-    CHECK_STR(berthi_sys_error_words(ENOENT), "No such file or directory");
-    CHECK_STR(berthi_sys_error_words(EIO), "Input/output error");
-    CHECK_STR(berthi_sys_error_words(4711), "unknown error");
-    CHECK_STR(berthi_sys_error_words(-1), "unknown error");
-}
-
-static void *
-set_flag(void *user)
-{
-    *(int *)user = 1;
-    return user;
-}
-
-static void
-test_threads(void)
-{
-    pthread_t thread;
-    int flag = 0;
-    void *result = NULL;
-
-    T_REQUIRE(berthi_sys_thread_create(&thread, 256 * 1024, set_flag, &flag) == 0);
-    CHECK_EQ(pthread_join(thread, &result), 0);
-    CHECK(result == &flag);
-    CHECK_EQ(flag, 1);
-    CHECK_EQ(berthi_sys_thread_create(&thread, 1, set_flag, &flag), EINVAL);
-}
-
-static void
-test_waiting(void)
-{
-    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    pthread_cond_t condition;
-    const uint64_t begin = berthi_sys_now_ns();
-    struct timespec truth;
-    uint64_t end;
-
-    clock_gettime(CLOCK_MONOTONIC, &truth);
-    CHECK_LE(begin, (uint64_t)truth.tv_sec * SECOND_NS + (uint64_t)truth.tv_nsec);
-    CHECK_GT(begin + SECOND_NS, (uint64_t)truth.tv_sec * SECOND_NS);
-    T_REQUIRE(berthi_sys_condition_init(&condition) == 0);
-    pthread_mutex_lock(&lock);
-    CHECK_EQ(berthi_sys_condition_wait_until(&condition, &lock, begin), ETIMEDOUT);
-    while (berthi_sys_condition_wait_until(&condition, &lock, begin + SECOND_NS / 50) == 0)
-        continue;
-    end = berthi_sys_now_ns();
-    pthread_mutex_unlock(&lock);
-    CHECK_GE(end, begin + SECOND_NS / 50);
-    CHECK_LT(end, begin + 5 * SECOND_NS);
-    pthread_cond_destroy(&condition);
-}
-
-static void
-test_events(void)
-{
-    const int fd = berthi_sys_event_create();
-    uint64_t count = 0;
-
-    T_REQUIRE(fd >= 0);
-    CHECK(is_close_on_exec(fd));
-    CHECK_EQ(read(fd, &count, sizeof count), -1); /* not set */
-    berthi_sys_event_clear(fd);                   /* returns at once */
-    CHECK_EQ(berthi_sys_event_signal(fd), 0);
-    CHECK_EQ(berthi_sys_event_signal(fd), 0);
-    CHECK_EQ(read(fd, &count, sizeof count), 8);
-    CHECK_EQ(count, 2);
-    CHECK_EQ(berthi_sys_event_signal(fd), 0);
-    berthi_sys_event_clear(fd);
-    CHECK_EQ(read(fd, &count, sizeof count), -1);
-    CHECK_EQ(errno, EAGAIN);
-    count = UINT64_MAX - 1; /* no more fits */
-    CHECK_EQ(write(fd, &count, sizeof count), 8);
-    CHECK_EQ(berthi_sys_event_signal(fd), -1);
-    CHECK_EQ(errno, EAGAIN);
-    berthi_sys_close(fd);
-}
-
-static void
-test_libraries(void)
-{
-    void *const library = berthi_sys_library_open("libm.so.6");
-    double (*cosine)(double) = NULL;
-
-    CHECK(berthi_sys_library_open("libno-such-library.so.9") == NULL);
-    T_REQUIRE(library != NULL);
-    T_REQUIRE(berthi_sys_library_has(library, "cos", &cosine));
-    CHECK(cosine(0) == 1);
-    CHECK(!berthi_sys_library_has(library, "no_such_symbol", &cosine));
-    CHECK(cosine == NULL);
-    berthi_sys_library_close(library);
-    berthi_sys_library_close(NULL);
-}
-
 /* ------------------------------------------------------------------- faults */
 
 static int
@@ -1305,25 +1030,6 @@ test_what_the_kernel_refuses(void)
     berthi_sys_close(at);
 }
 
-/* Calls that answer with an errno or a pointer. */
-static void
-test_other_results_can_fail(void)
-{
-    pthread_cond_t condition;
-    pthread_t thread;
-    int flag = 0;
-
-    berthi_fault_arm(BERTHI_FAULT_SYSTEM, 0, true);
-    CHECK_EQ(berthi_sys_thread_create(&thread, 1 << 20, set_flag, &flag), EAGAIN);
-    CHECK_EQ(berthi_sys_condition_init(&condition), EAGAIN);
-    CHECK(berthi_sys_library_open("libm.so.6") == NULL);
-    CHECK_EQ(berthi_fault_failures(BERTHI_FAULT_SYSTEM), 3);
-    CHECK_EQ(berthi_sys_event_signal(-1), -1);
-    CHECK_EQ(errno, EIO);
-    berthi_fault_disarm();
-    CHECK_EQ(flag, 0);
-}
-
 int
 main(int argc, char **argv)
 {
@@ -1335,6 +1041,7 @@ main(int argc, char **argv)
     T_RUN(test_create);
     T_RUN(test_reopen);
     T_RUN(test_interruptions);
+    T_RUN(test_probe);
     T_RUN(test_descriptor_zero);
     T_RUN(test_stat);
     T_RUN(test_links);
@@ -1346,21 +1053,9 @@ main(int argc, char **argv)
     T_RUN(test_lock);
     T_RUN(test_cache);
     T_RUN(test_cached_pages);
-    T_RUN(test_limits);
-    T_RUN(test_limits_are_told_apart);
-    T_RUN(test_mapping);
-    T_RUN(test_reserving);
-    T_RUN(test_mapping_ends);
-    T_RUN(test_process);
-    T_RUN(test_error_words);
-    T_RUN(test_threads);
-    T_RUN(test_waiting);
-    T_RUN(test_events);
-    T_RUN(test_libraries);
     T_RUN(test_every_call_can_fail);
     T_RUN(test_list_fails_on_the_way);
     T_RUN(test_open_beneath_without_openat2);
     T_RUN(test_what_the_kernel_refuses);
-    T_RUN(test_other_results_can_fail);
     T_MAIN_END;
 }

@@ -155,6 +155,36 @@ haul_threads(void)
     return count;
 }
 
+void
+haul_pause(uint64_t ns)
+{
+    const struct timespec time = { (time_t)(ns / 1000000000u), (long)(ns % 1000000000u) };
+
+    nanosleep(&time, NULL);
+}
+
+berth_status
+haul_slowly(haul *h, const berthi_chunk *chunk, bool is_in_order, berth_error *error)
+{
+    (void)h;
+    (void)chunk;
+    (void)is_in_order;
+    (void)error;
+    haul_pause(200000);
+    return BERTH_OK;
+}
+
+berth_status
+haul_very_slowly(haul *h, const berthi_chunk *chunk, bool is_in_order, berth_error *error)
+{
+    (void)h;
+    (void)chunk;
+    (void)is_in_order;
+    (void)error;
+    haul_pause(20000000);
+    return BERTH_OK;
+}
+
 bool
 haul_has_at_most(uint64_t count)
 {

@@ -75,6 +75,14 @@ berth_status haul_run(haul *h, berth_job *job);
 void haul_check(haul *h);
 void haul_end(haul *h);
 uint64_t haul_total(const haul *h);
+
+void haul_pause(uint64_t ns);
+/* For `each`: 200 us, or 20 ms, a call. */
+berth_status haul_slowly(haul *h, const berthi_chunk *chunk, bool is_in_order,
+                         berth_error *error);
+berth_status haul_very_slowly(haul *h, const berthi_chunk *chunk, bool is_in_order,
+                              berth_error *error);
+
 /*
  * Threads of this process, without the kernel's; true when there soon are no more than
  * `count`. One that was joined can be listed for a moment after its end, also when `count`

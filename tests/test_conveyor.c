@@ -23,14 +23,6 @@
 #define KIB UINT64_C(1024)
 #define MS UINT64_C(1000000)
 
-static void
-pause_ns(uint64_t ns)
-{
-    const struct timespec time = { (time_t)(ns / 1000000000u), (long)(ns % 1000000000u) };
-
-    nanosleep(&time, NULL);
-}
-
 /* A folder in memory, or NULL. */
 static const char *
 memory_folder(void)
@@ -218,17 +210,6 @@ test_nothing_to_do(void)
 
 /* ------------------------------------------------------------------------ memory */
 
-static berth_status
-consume_slowly(haul *h, const berthi_chunk *chunk, bool is_in_order, berth_error *error)
-{
-    (void)h;
-    (void)chunk;
-    (void)is_in_order;
-    (void)error;
-    pause_ns(MS / 5);
-    return BERTH_OK;
-}
-
 static uint64_t
 peak_of_ring(uint64_t ring_bytes, uint64_t chunk_bytes, uint64_t file_bytes)
 {
@@ -240,7 +221,7 @@ peak_of_ring(uint64_t ring_bytes, uint64_t chunk_bytes, uint64_t file_bytes)
     h.chunk_bytes = chunk_bytes;
     h.options.ring_bytes = ring_bytes;
     h.options.workers = 1;
-    h.each = consume_slowly;
+    h.each = haul_slowly;
     CHECK_EQ(haul_run(&h, NULL), BERTH_OK);
     haul_check(&h);
     berth_context_memory(h.context, &memory);
@@ -338,7 +319,7 @@ meet(haul *h, const berthi_chunk *chunk, bool is_in_order, berth_error *error)
             atomic_store(&m->has_waited_in_vain, true);
             break;
         }
-        pause_ns(MS);
+        haul_pause(MS);
     }
     return BERTH_OK;
 }
@@ -373,7 +354,7 @@ order_is_slow(haul *h, const berthi_chunk *chunk, bool is_in_order, berth_error 
     (void)chunk;
     (void)error;
     if (is_in_order)
-        pause_ns(MS / 2);
+        haul_pause(MS / 2);
     return BERTH_OK;
 }
 
@@ -459,7 +440,7 @@ wait_for_stop(haul *h, const berthi_chunk *chunk, bool is_in_order, berth_error 
     if (chunk->begin > 0)
         return BERTH_OK;
     for (int i = 0; i < 5000 && atomic_load(&h->stops) == 0; i++)
-        pause_ns(MS);
+        haul_pause(MS);
     return berthi_job_fail_cancelled(error);
 }
 
@@ -512,7 +493,7 @@ fail_together(haul *h, const berthi_chunk *chunk, bool is_in_order, berth_error 
     (void)is_in_order;
     atomic_fetch_add(inside, 1);
     for (int i = 0; i < 3000 && atomic_load(inside) < 2; i++)
-        pause_ns(MS);
+        haul_pause(MS);
     return berthi_fail(error, BERTH_REASON_DIGEST, NULL, "chunk %u",
                        (unsigned)chunk->number_in_file);
 }
@@ -659,302 +640,6 @@ test_last_chunk_of_a_changed_file(void)
     haul_end(&h);
 }
 
-/* -------------------------------------------------------------------------- jobs */
-
-typedef struct job_run {
-    haul *h;
-    uint64_t cancel_at;  /* bytes; 0: never */
-    _Atomic uint64_t last_done;
-    _Atomic bool went_back;
-    _Atomic bool was_stalled;
-    char stalled_file[256]; /* the first of a stall, and the last */
-    char last_file[256];
-} job_run;
-
-static int
-on_progress(void *user, const berth_progress *progress)
-{
-    job_run *const r = user;
-
-    if (progress->done < atomic_exchange(&r->last_done, progress->done))
-        atomic_store(&r->went_back, true);
-    if (progress->is_stalled && !atomic_load(&r->was_stalled)) {
-        strncpy(r->stalled_file, progress->file, sizeof r->stalled_file - 1);
-        atomic_store(&r->was_stalled, true);
-    }
-    if (progress->is_stalled && strcmp(r->last_file, progress->file) != 0) {
-        strncpy(r->last_file, progress->file, sizeof r->last_file - 1);
-        atomic_fetch_add(&haul_hurried, 1);
-    }
-    return r->cancel_at > 0 && progress->done >= r->cancel_at;
-}
-
-static berth_status
-run_in_job(berth_job *job, void *user, berth_error *error)
-{
-    job_run *const r = user;
-    const berth_status status = haul_run(r->h, job);
-
-    *error = r->h->error;
-    return status;
-}
-
-static berth_status
-start_job(job_run *r, uint64_t stall_ns, berth_job **job)
-{
-    const berthi_job_work work = {
-        .run = run_in_job,
-        .user = r,
-        .phase = "read",
-        .total = haul_total(r->h),
-        .progress = on_progress,
-        .progress_user = r,
-        .stall_ns = stall_ns,
-    };
-
-    return berthi_job_start(r->h->context, &work, job, NULL);
-}
-
-static void
-test_progress_of_a_job(void)
-{
-    haul h;
-    job_run r = { .h = &h };
-    berth_progress progress;
-    berth_error error;
-    berth_job *job;
-
-    haul_begin(&h, fixture_folder(), sizes, SIZE_COUNT);
-    haul_want_all(&h);
-    h.is_in_order = true; /* two calls a chunk count once */
-    h.each = consume_slowly;
-    T_REQUIRE(start_job(&r, 0, &job) == BERTH_OK);
-    CHECK_EQ(berth_job_wait(job, -1), BERTH_OK);
-    berth_job_poll(job, &progress);
-    CHECK_EQ(progress.done, haul_total(&h));
-    CHECK_CONTAINS(progress.file, "haul-");
-    CHECK_EQ(berth_job_finish(job, &error), BERTH_OK);
-    CHECK_EQ(atomic_load(&r.last_done), haul_total(&h));
-    CHECK(!atomic_load(&r.went_back));
-    haul_check(&h);
-    haul_end(&h);
-}
-
-/* What the job has counted before it is topped up: every span, no gap. */
-static berth_status
-run_and_poll(berth_job *job, void *user, berth_error *error)
-{
-    const berth_status status = run_in_job(job, user, error);
-    berth_progress progress;
-
-    berth_job_poll(job, &progress);
-    CHECK_EQ(progress.done, 300 + 5000);
-    return status;
-}
-
-static void
-test_progress_counts_what_was_wanted(void)
-{
-    const uint64_t size = 20000;
-    haul h;
-    job_run r = { .h = &h };
-    berthi_job_work work = { .run = run_and_poll, .user = &r, .phase = "p", .total = 20000 };
-    berth_job *job;
-
-    haul_begin(&h, fixture_folder(), &size, 1);
-    haul_want(&h, 0, 0, 300);
-    haul_want(&h, 0, 400, 5000);
-    h.gap = 1000;
-    h.is_in_order = true;
-    T_REQUIRE(berthi_job_start(h.context, &work, &job, NULL) == BERTH_OK);
-    CHECK_EQ(berth_job_finish(job, NULL), BERTH_OK);
-    haul_end(&h);
-}
-
-/* A run that stands still at one of its calls until it has been cancelled. */
-typedef struct gate {
-    uint64_t calls;
-    _Atomic bool is_open;
-} gate;
-
-static berth_status
-stop_at_gate(haul *h, const berthi_chunk *chunk, bool is_in_order, berth_error *error)
-{
-    gate *const g = h->user;
-
-    for (int i = 0; i < 20000 && atomic_load(&h->calls) >= g->calls; i++) {
-        if (atomic_load(&g->is_open))
-            break;
-        pause_ns(MS / 2);
-    }
-    return consume_slowly(h, chunk, is_in_order, error);
-}
-
-/* Returns how long it takes. */
-static uint64_t
-cancel_at(haul *h, unsigned moment)
-{
-    gate *const g = h->user;
-    job_run r = { .h = h };
-    berth_job *job;
-    uint64_t begin_ns;
-
-    g->calls = moment * 3;
-    atomic_store(&g->is_open, false);
-    h->is_in_order = moment % 2;
-    h->options.no_uring = moment % 3 == 0;
-    haul_reset(h);
-    if (!CHECK_EQ(start_job(&r, 0, &job), BERTH_OK))
-        return 0;
-    while (atomic_load(&h->calls) < g->calls)
-        pause_ns(MS / 10);
-    pause_ns(moment % 4 * MS / 4);
-    begin_ns = berthi_sys_now_ns();
-    berth_job_cancel(job);
-    atomic_store(&g->is_open, true);
-    CHECK_EQ(berth_job_finish(job, NULL), BERTH_ECANCELLED);
-    begin_ns = berthi_sys_now_ns() - begin_ns;
-    CHECK_LT(atomic_load(&h->calls), 200);
-    return begin_ns;
-}
-
-/* From outside, at many moments: always the same answer, soon, and nothing kept. */
-static void
-test_cancel_at_many_moments(void)
-{
-    const uint64_t two[] = { 100 * 4096, 100 * 4096 };
-    gate g;
-    haul h;
-
-    haul_begin(&h, fixture_folder(), two, 2);
-    haul_want_all(&h);
-    h.options.ring_bytes = 3 * 4096;
-    h.each = stop_at_gate;
-    h.user = &g;
-    for (unsigned i = 0; i < 60; i++) {
-        uint64_t ns = UINT64_MAX;
-
-        for (int tries = 0; tries < T_CANCEL_TRIES && ns > T_CANCEL_NS; tries++)
-            ns = cancel_at(&h, i);
-        CHECK_LE(ns, T_CANCEL_NS);
-    }
-    haul_end(&h);
-}
-
-/* Buffers are new, and come slowly. Returns how long a cancel waits for them. */
-static uint64_t
-cancel_while_growing(haul *h)
-{
-    job_run r = { .h = h };
-    uint64_t begin_ns;
-    berth_job *job;
-
-    haul_reset(h);
-    if (!CHECK_EQ(start_job(&r, 0, &job), BERTH_OK))
-        return 0;
-    while (atomic_load(&h->calls) == 0) /* from then on it may have more than two */
-        pause_ns(MS);
-    begin_ns = berthi_sys_now_ns();
-    berth_job_cancel(job);
-    CHECK_EQ(berth_job_finish(job, NULL), BERTH_ECANCELLED);
-    return berthi_sys_now_ns() - begin_ns;
-}
-
-static void
-test_cancel_while_the_ring_grows(void)
-{
-    const uint64_t size = 64 * 4096;
-    uint64_t ns = UINT64_MAX;
-    haul h;
-
-    haul_begin(&h, fixture_folder(), &size, 1);
-    haul_want_all(&h);
-    h.options.reader = &haul_reader;
-    h.options.ring_bytes = size;
-    haul_trick = (haul_tricks){ .knows_buffers = true, .add_ns = 50 * MS };
-    for (int tries = 0; tries < T_CANCEL_TRIES && ns > T_CANCEL_NS; tries++)
-        ns = cancel_while_growing(&h);
-    CHECK_LE(ns, T_CANCEL_NS);
-    haul_trick = (haul_tricks){ .add_ns = 0 };
-    haul_end(&h);
-}
-
-/* The readers wait for a buffer, the workers are asleep: a cancel reaches them. */
-static berth_status
-consume_very_slowly(haul *h, const berthi_chunk *chunk, bool is_in_order,
-                    berth_error *error)
-{
-    (void)h;
-    (void)chunk;
-    (void)is_in_order;
-    (void)error;
-    pause_ns(20 * MS);
-    return BERTH_OK;
-}
-
-static void
-test_cancel_from_the_hook(void)
-{
-    const uint64_t size = 100 * 4096;
-    haul h;
-    job_run r = { .h = &h, .cancel_at = 1 };
-    berth_error error;
-    berth_job *job;
-
-    haul_begin(&h, fixture_folder(), &size, 1);
-    haul_want_all(&h);
-    h.options.workers = 2;
-    h.each = consume_very_slowly;
-    T_REQUIRE(start_job(&r, 0, &job) == BERTH_OK);
-    CHECK_EQ(berth_job_finish(job, &error), BERTH_ECANCELLED);
-    CHECK_EQ(error.reason, BERTH_REASON_CANCELLED);
-    CHECK_EQ(h.error.reason, BERTH_REASON_CANCELLED);
-    CHECK_LT(atomic_load(&h.calls), 100);
-    haul_end(&h);
-}
-
-/* Cancelled before it began, with nothing to move at all. */
-static void
-test_cancel_of_nothing(void)
-{
-    const uint64_t size = 0;
-    haul h;
-    job_run r = { .h = &h };
-    berth_status status;
-    berth_job *job;
-
-    haul_begin(&h, fixture_folder(), &size, 1);
-    T_REQUIRE(start_job(&r, 0, &job) == BERTH_OK);
-    berth_job_cancel(job);
-    status = berth_job_wait(job, -1);
-    CHECK(status == BERTH_ECANCELLED || status == BERTH_OK);
-    CHECK_EQ(berth_job_finish(job, NULL), status);
-    haul_end(&h);
-}
-
-static void
-test_stall_names_the_file(void)
-{
-    const uint64_t two[] = { 4096, 4096 };
-    haul h;
-    job_run r = { .h = &h };
-    berth_job *job;
-
-    haul_begin(&h, fixture_folder(), two, 2);
-    haul_want_all(&h);
-    h.options.reader = &haul_reader;
-    /* Each read comes back when the job has told that it waits for it. */
-    haul_trick = (haul_tricks){ .delay_ns = 10000 * MS };
-    atomic_store(&haul_hurried, 0);
-    T_REQUIRE(start_job(&r, 50 * MS, &job) == BERTH_OK);
-    CHECK_EQ(berth_job_finish(job, NULL), BERTH_OK);
-    CHECK(atomic_load(&r.was_stalled));
-    CHECK_STR(r.stalled_file, haul_path(&h, 0));
-    CHECK_STR(r.last_file, haul_path(&h, 1));
-    atomic_store(&haul_hurried, 0);
-    haul_end(&h);
-}
-
 /* ------------------------------------------------------------------ measurements */
 
 static void
@@ -969,7 +654,7 @@ test_statistics(void)
     h.options.workers = 1;
     h.options.ring_bytes = 3 * 4096;
     haul_trick = (haul_tricks){ .direct_block = 0 };
-    h.each = consume_slowly;
+    h.each = haul_slowly;
     h.options.io = BERTH_IO_BUFFERED;
     CHECK_EQ(haul_run(&h, NULL), BERTH_OK);
     CHECK_EQ(h.stats.bytes_read, size);
@@ -1000,7 +685,7 @@ test_slow_consumers_are_a_wait(void)
         h.options.workers = workers;
         h.options.ring_bytes = 3 * 4096;
         h.options.io = BERTH_IO_BUFFERED;
-        h.each = consume_very_slowly;
+        h.each = haul_very_slowly;
         begin_ns = berthi_sys_now_ns();
         CHECK_EQ(haul_run(&h, NULL), BERTH_OK);
         all_ns = berthi_sys_now_ns() - begin_ns;
@@ -1159,9 +844,9 @@ note_threads(haul *h, const berthi_chunk *chunk, bool is_in_order, berth_error *
     (void)is_in_order;
     (void)error;
     for (int i = 0; i < 2000 && haul_threads() < count->expected; i++)
-        pause_ns(MS);
+        haul_pause(MS);
     count->expected = 0;
-    pause_ns(MS / 5);
+    haul_pause(MS / 5);
     count->most = berthi_max_u64(count->most, haul_threads());
     return BERTH_OK;
 }
@@ -1174,7 +859,7 @@ count_idle_threads(void)
 
     for (int i = 0; i < 50; i++) {
         fewest = berthi_min_u64(fewest, haul_threads());
-        pause_ns(MS);
+        haul_pause(MS);
     }
     return fewest;
 }
@@ -1253,13 +938,6 @@ main(int argc, char **argv)
     T_RUN(test_truncated_at_its_byte);
     T_RUN(test_changed_while_reading);
     T_RUN(test_last_chunk_of_a_changed_file);
-    T_RUN(test_progress_of_a_job);
-    T_RUN(test_progress_counts_what_was_wanted);
-    T_RUN(test_cancel_at_many_moments);
-    T_RUN(test_cancel_while_the_ring_grows);
-    T_RUN(test_cancel_from_the_hook);
-    T_RUN(test_cancel_of_nothing);
-    T_RUN(test_stall_names_the_file);
     T_RUN(test_statistics);
     T_RUN(test_slow_consumers_are_a_wait);
     T_RUN(test_slow_reads_are_no_wait);

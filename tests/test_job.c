@@ -64,31 +64,25 @@ on_progress(void *user, const berth_progress *progress)
     return s->cancel_at > 0 && progress->done >= s->cancel_at;
 }
 
-static void
-pause_ns(uint64_t ns)
-{
-    usleep((unsigned)(ns / 1000));
-}
-
 static berth_status
 run_script(berth_job *job, void *user, berth_error *error)
 {
     const script *const s = user;
 
     berthi_job_set_file(job, "a file");
-    pause_ns(s->wait_ns);
+    haul_pause(s->wait_ns);
     for (uint32_t i = 0; s->is_held && !atomic_load(&s->may_go) && i < 12000; i++)
-        pause_ns(5 * MS);
+        haul_pause(5 * MS);
     for (uint64_t i = 0; i < s->steps; i++) {
         if (berthi_job_is_cancelled(job))
             return berthi_job_fail_cancelled(error);
         berthi_job_advance(job, (s->total - s->unadvanced) / s->steps);
-        pause_ns(s->step_ns);
+        haul_pause(s->step_ns);
     }
     for (uint32_t i = 0; s->awaits_cancel && i < 2000; i++) {
         if (berthi_job_is_cancelled(job))
             break;
-        pause_ns(5 * MS);
+        haul_pause(5 * MS);
     }
     if (s->status != BERTH_OK)
         return berthi_fail(error, BERTH_REASON_IO, NULL, "the work's own failure");
@@ -373,7 +367,7 @@ test_stall_is_noticed_and_ends(void)
     berth_job_poll(job, &progress);
     /* Unless it took this thread longer to come to ask. */
     CHECK(!progress.is_stalled || berthi_sys_now_ns() - begin_ns > 50 * MS);
-    pause_ns(60 * MS);
+    haul_pause(60 * MS);
     berth_job_poll(job, &progress);
     seconds = (double)(berthi_sys_now_ns() - begin_ns) / 1e9;
     CHECK_EQ(progress.is_stalled, 1);
@@ -383,7 +377,7 @@ test_stall_is_noticed_and_ends(void)
     CHECK_EQ(progress.done, 0);
     CHECK(progress.seconds >= 0.06 && progress.seconds <= seconds);
     for (uint32_t i = 0; i < 4000 && !atomic_load(&s.was_stalled); i++)
-        pause_ns(5 * MS);
+        haul_pause(5 * MS);
     CHECK(atomic_load(&s.was_stalled)); /* reports say it, too */
     atomic_store(&s.may_go, true);
     CHECK_EQ(berth_job_finish(job, &error), BERTH_OK);
@@ -423,7 +417,7 @@ test_rate(void)
 
     T_REQUIRE(start(&s, 0, &job, &error) == BERTH_OK);
     do {
-        pause_ns(50 * MS);
+        haul_pause(50 * MS);
         berth_job_poll(job, &progress);
     } while (progress.done == 0);
     check_rate(job);

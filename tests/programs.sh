@@ -219,6 +219,7 @@ train_refused        threadless
 utf8                 threadless coverage arm
 values               arm arm-plain
 verify               coverage
+verify_blobs         coverage
 writer               coverage
 writer_crash         slow
 writer_files         coverage

@@ -18,156 +18,12 @@
 #include "kernels/fault.h"
 #include "kernels/sys.h"
 #include "loader/berth.h"
-#include "loader/sha256.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"
-#include "tests/opened.h"
 #include "tests/t.h"
-
-#define MANIFEST "berth.manifest.json"
-#define MANY_FINDINGS 64
+#include "tests/verified.h"
 
 static berth_context *context;
-
-/* ------------------------------------------------------------------- helpers */
-
-/* What a job told while it ran. */
-typedef struct told {
-    berth_error findings[MANY_FINDINGS];
-    uint64_t finding_count;
-    uint64_t progress_count;
-    uint64_t done;
-    uint64_t total;
-    int is_cancelling; /* answer of the progress hook */
-} told;
-
-static void
-note_finding(void *user, const berth_finding *finding)
-{
-    told *const t = user;
-
-    opened_check_finding(finding);
-    CHECK_EQ(finding->severity, BERTH_SEVERITY_ERROR);
-    if (t->finding_count < MANY_FINDINGS)
-        t->findings[t->finding_count] = *finding->details;
-    t->finding_count++;
-}
-
-static int
-note_progress(void *user, const berth_progress *progress)
-{
-    told *const t = user;
-
-    CHECK_STR(progress->phase, "verify");
-    CHECK_GE(progress->done, t->done);
-    CHECK_LE(progress->done, progress->total);
-    t->done = progress->done;
-    t->total = progress->total;
-    t->progress_count++;
-    return t->is_cancelling;
-}
-
-/* One verification, all of it in one call. */
-typedef struct run {
-    berth_verify_options options;
-    berth_verify_report report;
-    berth_error error;
-    told told;
-} run;
-
-static void
-prepare(run *r, int32_t mode, const char *manifest)
-{
-    memset(r, 0, sizeof *r);
-    berth_verify_options_init(&r->options);
-    r->options.manifest_mode = mode;
-    r->options.manifest = manifest;
-    r->options.report = &r->report;
-    r->options.finding = note_finding;
-    r->options.finding_user = &r->told;
-    r->options.progress = note_progress;
-    r->options.progress_user = &r->told;
-    /* The smallest chunks, 64 KiB, so that small tensors are cut. */
-    r->options.ring_bytes = 1;
-    r->options.no_uring = 1;
-}
-
-static berth_status
-verify(run *r, berth_checkpoint *checkpoint)
-{
-    berth_job *job = NULL;
-    berth_status status =
-        berth_verify_start(context, checkpoint, &r->options, &job, &r->error);
-
-    CHECK_EQ(job != NULL, status == BERTH_OK);
-    if (status == BERTH_OK)
-        status = berth_job_finish(job, &r->error);
-    CHECK_EQ(r->error.status, status);
-    return status;
-}
-
-static berth_checkpoint *
-open_model(const char *path, const char *hub_cache)
-{
-    berth_open_options options;
-    berth_checkpoint *checkpoint = NULL;
-    berth_error error;
-
-    berth_open_options_init(&options);
-    options.hub_cache = hub_cache;
-    if (!CHECK_EQ(berth_checkpoint_open(context, path, &options, &checkpoint, &error),
-                  BERTH_OK)) {
-        T_NOTE("%s", error.message);
-        exit(1);
-    }
-    return checkpoint;
-}
-
-/* Opens, verifies, closes. */
-static berth_status
-verify_path(run *r, const char *path)
-{
-    berth_checkpoint *const checkpoint = open_model(path, NULL);
-    const berth_status status = verify(r, checkpoint);
-
-    berth_checkpoint_close(checkpoint);
-    return status;
-}
-
-static void
-write_manifest(const char *path, const char *manifest)
-{
-    run r;
-
-    prepare(&r, BERTH_MANIFEST_WRITE, manifest);
-    r.options.overwrite = 1;
-    CHECK_EQ(verify_path(&r, path), BERTH_OK);
-    CHECK_EQ(r.told.finding_count, 0);
-}
-
-/* Two shards; tensors of every kind of size, cut by chunks of 64 KiB. */
-static const char *
-make_model(void)
-{
-    const char *const folder = fixture_folder();
-
-    fixture_model(folder, "[model-00001-of-00002.safetensors]\n"
-                          "@format pt\n"
-                          "F32 - scalar\n"
-                          "U8 200000 b.long\n"
-                          "F32 2x3 a.short\n"
-                          "[model-00002-of-00002.safetensors]\n"
-                          "@format pt\n"
-                          "BF16 0x7 empty\n"
-                          "U8 1 one\n"
-                          "U8 65536 chunk\n"
-                          "U8 65535 less\n"
-                          "I64 4 z\n");
-    return folder;
-}
-
-#define SHARD_1 "model-00001-of-00002.safetensors"
-#define SHARD_2 "model-00002-of-00002.safetensors"
 
 /* --------------------------------------------------------------- what is right */
 
@@ -175,7 +31,7 @@ make_model(void)
 static void
 check_manifest(const char *folder, const char *manifest)
 {
-    berth_checkpoint *const checkpoint = open_model(folder, NULL);
+    berth_checkpoint *const checkpoint = verified_open(context, folder, NULL);
     char *const text = fixture_read(manifest, NULL);
     berth_checkpoint_summary summary;
 
@@ -209,14 +65,14 @@ check_manifest(const char *folder, const char *manifest)
 static void
 test_round_trip(void)
 {
-    const char *const folder = make_model();
+    const char *const folder = verified_make_model();
     const char *const manifest = fixture_format("%s/" MANIFEST, folder);
     const uint64_t bytes = fixture_size(fixture_format("%s/" SHARD_1, folder))
                            + fixture_size(fixture_format("%s/" SHARD_2, folder));
-    run r;
+    verified r;
 
-    prepare(&r, BERTH_MANIFEST_WRITE, NULL);
-    CHECK_EQ(verify_path(&r, folder), BERTH_OK);
+    verified_prepare(&r, BERTH_MANIFEST_WRITE, NULL);
+    CHECK_EQ(verified_path(&r, context, folder), BERTH_OK);
     check_manifest(folder, manifest);
     CHECK_EQ(r.report.tensors_digested, 8);
     CHECK_GE(r.report.bytes_read, bytes);
@@ -227,58 +83,32 @@ test_round_trip(void)
     CHECK_EQ(r.told.done, bytes);
     CHECK_EQ(r.told.total, bytes);
 
-    prepare(&r, BERTH_MANIFEST_CHECK, NULL);
-    CHECK_EQ(verify_path(&r, folder), BERTH_OK);
+    verified_prepare(&r, BERTH_MANIFEST_CHECK, NULL);
+    CHECK_EQ(verified_path(&r, context, folder), BERTH_OK);
     CHECK_EQ(r.told.finding_count, 0);
     CHECK_EQ(r.report.tensors_digested, 8);
     CHECK_EQ(r.report.mismatches, 0);
     CHECK_EQ(r.told.done, bytes);
 }
 
-/*
- * Tensors that lie in both shards, at the front, inside and at the end of one;
- * the index takes them from the other. Their bytes are read, and not digested.
- */
-static const char *
-make_overlap(void)
-{
-    const char *const folder = fixture_folder();
-
-    fixture_model(folder, "[model-00001-of-00002.safetensors]\n"
-                          "U8 70000 a\n"
-                          "U8 200000 b\n"
-                          "U8 5 c\n"
-                          "U8 66000 d\n"
-                          "U8 9 e\n"
-                          "[model-00002-of-00002.safetensors]\n"
-                          "U8 70000 a\n"
-                          "U8 5 c\n"
-                          "U8 9 e\n"
-                          "F32 2 f\n");
-    fixture_index(fixture_format("%s/model.safetensors.index.json", folder), 336022,
-                  "a " SHARD_2 "\nb " SHARD_1 "\nc " SHARD_2 "\nd " SHARD_1 "\ne " SHARD_2
-                  "\nf " SHARD_2 "\n");
-    return folder;
-}
-
 static void
 test_tensors_in_two_shards(void)
 {
-    const char *const folder = make_overlap();
+    const char *const folder = verified_make_overlap();
     const char *const manifest = fixture_format("%s/" MANIFEST, folder);
     const uint64_t bytes = fixture_size(fixture_format("%s/" SHARD_1, folder))
                            + fixture_size(fixture_format("%s/" SHARD_2, folder));
-    run r;
+    verified r;
 
-    prepare(&r, BERTH_MANIFEST_WRITE, NULL);
-    if (!CHECK_EQ(verify_path(&r, folder), BERTH_OK))
+    verified_prepare(&r, BERTH_MANIFEST_WRITE, NULL);
+    if (!CHECK_EQ(verified_path(&r, context, folder), BERTH_OK))
         T_NOTE("%s", r.error.message);
     check_manifest(folder, manifest);
     CHECK_EQ(r.report.tensors_digested, 6);
     CHECK_EQ(r.told.done, bytes);
     CHECK_EQ(r.told.total, bytes);
-    prepare(&r, BERTH_MANIFEST_CHECK, NULL);
-    CHECK_EQ(verify_path(&r, folder), BERTH_OK);
+    verified_prepare(&r, BERTH_MANIFEST_CHECK, NULL);
+    CHECK_EQ(verified_path(&r, context, folder), BERTH_OK);
     CHECK_EQ(r.report.mismatches, 0);
     CHECK_EQ(r.told.done, bytes);
 }
@@ -287,15 +117,15 @@ test_tensors_in_two_shards(void)
 static void
 test_named_manifest(void)
 {
-    const char *const folder = make_model();
+    const char *const folder = verified_make_model();
     const char *const other = fixture_format("%s/m", fixture_folder());
-    run r;
+    verified r;
 
-    write_manifest(folder, other);
+    verified_write(context, folder, other);
     CHECK_EQ(access(fixture_format("%s/" MANIFEST, folder), F_OK), -1);
     check_manifest(folder, other);
-    prepare(&r, BERTH_MANIFEST_CHECK, other);
-    CHECK_EQ(verify_path(&r, folder), BERTH_OK);
+    verified_prepare(&r, BERTH_MANIFEST_CHECK, other);
+    CHECK_EQ(verified_path(&r, context, folder), BERTH_OK);
 }
 
 /* Takes `what` out of a text wherever it begins, `length` bytes each. */
@@ -313,7 +143,7 @@ write_sources(const char *folder, const char *manifest)
     char *text;
     char *shards;
 
-    write_manifest(folder, manifest);
+    verified_write(context, folder, manifest);
     text = fixture_read(manifest, NULL);
     cut(text, "\"header_crc32\": ", strlen("\"header_crc32\": \"01234567\", "));
     shards = strstr(text, "\"shards\": [");
@@ -328,33 +158,33 @@ write_sources(const char *folder, const char *manifest)
 static void
 test_source_of_another(void)
 {
-    const char *const folder = make_model();
+    const char *const folder = verified_make_model();
     const char *const other = fixture_format("%s/m", fixture_folder());
     const char *const own = fixture_format("%s/own", fixture_folder());
     berth_checkpoint *checkpoint;
     berth_tensor tensor;
     berth_shard shard;
-    run r;
+    verified r;
 
     write_sources(folder, other);
-    write_manifest(folder, own);
-    prepare(&r, BERTH_MANIFEST_SOURCE, other);
-    CHECK_EQ(verify_path(&r, folder), BERTH_OK);
+    verified_write(context, folder, own);
+    verified_prepare(&r, BERTH_MANIFEST_SOURCE, other);
+    CHECK_EQ(verified_path(&r, context, folder), BERTH_OK);
     CHECK_EQ(r.report.tensors_digested, 8);
     CHECK_EQ(r.told.finding_count, 0);
     /* The two kinds of manifest say nothing for each other. */
-    prepare(&r, BERTH_MANIFEST_CHECK, other);
-    CHECK_EQ(verify_path(&r, folder), BERTH_EINTEGRITY);
+    verified_prepare(&r, BERTH_MANIFEST_CHECK, other);
+    CHECK_EQ(verified_path(&r, context, folder), BERTH_EINTEGRITY);
     CHECK_CONTAINS(r.error.message, "no entry for this file");
-    prepare(&r, BERTH_MANIFEST_SOURCE, own);
-    CHECK_EQ(verify_path(&r, folder), BERTH_EINTEGRITY);
+    verified_prepare(&r, BERTH_MANIFEST_SOURCE, own);
+    CHECK_EQ(verified_path(&r, context, folder), BERTH_EINTEGRITY);
     CHECK_CONTAINS(r.error.message, "no entry for this file");
-    checkpoint = open_model(folder, NULL);
+    checkpoint = verified_open(context, folder, NULL);
     berth_checkpoint_tensor(checkpoint, 3, &tensor);
     berth_checkpoint_shard(checkpoint, tensor.shard, &shard);
     fixture_flip(fixture_format("%s/%s", folder, shard.file), tensor.file_offset, 1);
-    prepare(&r, BERTH_MANIFEST_SOURCE, other);
-    CHECK_EQ(verify_path(&r, folder), BERTH_EINTEGRITY);
+    verified_prepare(&r, BERTH_MANIFEST_SOURCE, other);
+    CHECK_EQ(verified_path(&r, context, folder), BERTH_EINTEGRITY);
     CHECK_EQ(r.error.reason, BERTH_REASON_DIGEST);
     CHECK_STR(r.error.tensor, tensor.name);
     CHECK_EQ(r.report.mismatches, 1);
@@ -367,15 +197,15 @@ test_single_file(void)
 {
     const char *const folder = fixture_folder();
     char before[4096];
-    run r;
+    verified r;
 
     fixture_file(fixture_format("%s/x.safetensors", folder), "U8 3 t = 1 2 3\n");
-    prepare(&r, BERTH_MANIFEST_WRITE, NULL);
-    CHECK_EQ(verify_path(&r, fixture_format("%s/x.safetensors", folder)), BERTH_OK);
+    verified_prepare(&r, BERTH_MANIFEST_WRITE, NULL);
+    CHECK_EQ(verified_path(&r, context, fixture_format("%s/x.safetensors", folder)), BERTH_OK);
     CHECK_EQ(access(fixture_format("%s/" MANIFEST, folder), F_OK), 0);
     T_REQUIRE(getcwd(before, sizeof before) != NULL && chdir(folder) == 0);
-    prepare(&r, BERTH_MANIFEST_CHECK, NULL);
-    CHECK_EQ(verify_path(&r, "x.safetensors"), BERTH_OK);
+    verified_prepare(&r, BERTH_MANIFEST_CHECK, NULL);
+    CHECK_EQ(verified_path(&r, context, "x.safetensors"), BERTH_OK);
     CHECK_EQ(r.report.tensors_digested, 1);
     CHECK_EQ(chdir(before), 0);
 }
@@ -387,34 +217,34 @@ test_file_name_is_not_utf8(void)
     const char *const folder = fixture_folder();
     const char *const file = fixture_format("%s/\xC3\xA9\xFF.safetensors", folder);
     const char *const manifest = fixture_format("%s/m", folder);
-    run r;
+    verified r;
 
     fixture_file(file, "F32 4 a\n");
-    prepare(&r, BERTH_MANIFEST_WRITE, manifest);
-    CHECK_EQ(verify_path(&r, folder), BERTH_EUNSUPPORTED);
+    verified_prepare(&r, BERTH_MANIFEST_WRITE, manifest);
+    CHECK_EQ(verified_path(&r, context, folder), BERTH_EUNSUPPORTED);
     CHECK_EQ(r.error.reason, BERTH_REASON_UNSUPPORTED);
     CHECK_STR(r.error.file, fixture_format("%s/\xC3\xA9\\xff.safetensors", folder));
     CHECK_CONTAINS(r.error.message, "is not UTF-8");
     CHECK_EQ(r.report.bytes_read, 0);
     CHECK(access(manifest, F_OK) != 0);
-    prepare(&r, BERTH_MANIFEST_NONE, NULL);
-    CHECK_EQ(verify_path(&r, folder), BERTH_OK);
+    verified_prepare(&r, BERTH_MANIFEST_NONE, NULL);
+    CHECK_EQ(verified_path(&r, context, folder), BERTH_OK);
     CHECK_GT(r.report.bytes_read, 0);
 }
 
 static void
 test_reading_only(void)
 {
-    const char *const folder = make_model();
-    run r;
+    const char *const folder = verified_make_model();
+    verified r;
 
-    prepare(&r, BERTH_MANIFEST_NONE, NULL);
-    CHECK_EQ(verify_path(&r, folder), BERTH_OK);
+    verified_prepare(&r, BERTH_MANIFEST_NONE, NULL);
+    CHECK_EQ(verified_path(&r, context, folder), BERTH_OK);
     CHECK_EQ(r.report.tensors_digested, 0);
     CHECK_GT(r.report.bytes_read, 331000);
     CHECK_EQ(access(fixture_format("%s/" MANIFEST, folder), F_OK), -1);
     /* NULL options mean the same. */
-    berth_checkpoint *const checkpoint = open_model(folder, NULL);
+    berth_checkpoint *const checkpoint = verified_open(context, folder, NULL);
     berth_job *job;
 
     CHECK_EQ(berth_verify_start(context, checkpoint, NULL, &job, NULL), BERTH_OK);
@@ -427,24 +257,24 @@ static void
 test_result_is_independent(void)
 {
     static const uint64_t rings[] = { 0, 1, 300000, 1 << 20, UINT64_C(1) << 30 };
-    const char *const folder = make_model();
+    const char *const folder = verified_make_model();
     const char *const manifest = fixture_format("%s/" MANIFEST, folder);
     char *expected;
 
-    write_manifest(folder, NULL);
+    verified_write(context, folder, NULL);
     expected = fixture_read(manifest, NULL);
     for (size_t i = 0; i < sizeof rings / sizeof rings[0]; i++)
         for (int32_t io = BERTH_IO_AUTO; io <= BERTH_IO_BUFFERED; io++) {
             char *found;
-            run r;
+            verified r;
 
-            prepare(&r, BERTH_MANIFEST_WRITE, NULL);
+            verified_prepare(&r, BERTH_MANIFEST_WRITE, NULL);
             r.options.overwrite = 1;
             r.options.ring_bytes = rings[i];
             r.options.io = io;
             r.options.no_uring = (int32_t)(i % 2);
             r.options.threads = (uint32_t)i;
-            CHECK_EQ(verify_path(&r, folder), BERTH_OK);
+            CHECK_EQ(verified_path(&r, context, folder), BERTH_OK);
             found = fixture_read(manifest, NULL);
             CHECK_STR(found, expected);
             free(found);
@@ -457,7 +287,7 @@ static void
 test_many_tensors(void)
 {
     const char *const folder = fixture_folder();
-    run r;
+    verified r;
 
     for (int shard = 0; shard < 4; shard++) {
         fixture_builder *const builder = fixture_begin();
@@ -473,11 +303,11 @@ test_many_tensors(void)
     options.all_files = 1;
     T_REQUIRE(berth_checkpoint_open(context, folder, &options, &checkpoint, NULL)
               == BERTH_OK);
-    prepare(&r, BERTH_MANIFEST_WRITE, NULL);
-    CHECK_EQ(verify(&r, checkpoint), BERTH_OK);
+    verified_prepare(&r, BERTH_MANIFEST_WRITE, NULL);
+    CHECK_EQ(verified_run(&r, context, checkpoint), BERTH_OK);
     CHECK_EQ(r.report.tensors_digested, 13500);
-    prepare(&r, BERTH_MANIFEST_CHECK, NULL);
-    CHECK_EQ(verify(&r, checkpoint), BERTH_OK);
+    verified_prepare(&r, BERTH_MANIFEST_CHECK, NULL);
+    CHECK_EQ(verified_run(&r, context, checkpoint), BERTH_OK);
     CHECK_EQ(r.report.tensors_digested, 13500);
     CHECK_EQ(r.report.mismatches, 0);
     berth_checkpoint_close(checkpoint);
@@ -493,14 +323,14 @@ test_memory(void)
     berth_memory_summary after;
     berth_checkpoint *checkpoint;
     berth_job *job;
-    run r;
+    verified r;
 
     fixture_file(fixture_format("%s/model.safetensors", folder),
                  "U8 200000000 big = sparse\n");
     T_REQUIRE(berth_context_create(NULL, &own, NULL) == BERTH_OK);
     T_REQUIRE(berth_checkpoint_open(own, folder, NULL, &checkpoint, NULL) == BERTH_OK);
     berth_context_memory(own, &before);
-    prepare(&r, BERTH_MANIFEST_WRITE, NULL);
+    verified_prepare(&r, BERTH_MANIFEST_WRITE, NULL);
     r.options.ring_bytes = 0;
     CHECK_EQ(berth_verify_start(own, checkpoint, &r.options, &job, NULL), BERTH_OK);
     CHECK_EQ(berth_job_finish(job, NULL), BERTH_OK);
@@ -521,7 +351,7 @@ test_example_of_the_page(void)
 
     fixture_file(fixture_format("%s/model.safetensors", folder),
                  "F32 2 a.bias = 0.5 1\nF32 2x2 a.weight = 1 2 3 4\n");
-    write_manifest(folder, NULL);
+    verified_write(context, folder, NULL);
     page = fixture_read("tools/man/berth-manifest.5", NULL);
     text = fixture_read(fixture_format("%s/" MANIFEST, folder), NULL);
     CHECK_CONTAINS(page, fixture_format(".Bd -literal\n%s.Ed\n", text));
@@ -542,13 +372,13 @@ check_flip(const char *folder, const char *file, const char *tensor, uint64_t te
         berthi_digest_crc32(0, bytes + tensor_at, (size_t)tensor_bytes);
     uint32_t actual;
     const berth_error *found;
-    run r;
+    verified r;
 
     bytes[at] ^= 0x10;
     actual = berthi_digest_crc32(0, bytes + tensor_at, (size_t)tensor_bytes);
     fixture_flip(path, at, 0x10);
-    prepare(&r, BERTH_MANIFEST_CHECK, NULL);
-    CHECK_EQ(verify_path(&r, folder), BERTH_EINTEGRITY);
+    verified_prepare(&r, BERTH_MANIFEST_CHECK, NULL);
+    CHECK_EQ(verified_path(&r, context, folder), BERTH_EINTEGRITY);
     CHECK_EQ(r.told.finding_count, 1);
     CHECK_EQ(r.report.mismatches, 1);
     CHECK_EQ(r.report.tensors_digested, 8);
@@ -573,13 +403,13 @@ check_flip(const char *folder, const char *file, const char *tensor, uint64_t te
 static void
 test_flipped_bits(void)
 {
-    const char *const folder = make_model();
+    const char *const folder = verified_make_model();
     berth_checkpoint *checkpoint;
     berth_checkpoint_summary summary;
     uint64_t flips = 0;
 
-    write_manifest(folder, NULL);
-    checkpoint = open_model(folder, NULL);
+    verified_write(context, folder, NULL);
+    checkpoint = verified_open(context, folder, NULL);
     berth_checkpoint_get(checkpoint, &summary);
     for (uint64_t i = 0; i < summary.tensor_count; i++) {
         berth_tensor tensor;
@@ -606,7 +436,7 @@ test_flipped_bits(void)
 static void
 test_flipped_header(void)
 {
-    const char *const folder = make_model();
+    const char *const folder = verified_make_model();
     const char *const path = fixture_format("%s/" SHARD_2, folder);
     size_t length;
     unsigned char *const bytes = fixture_read(path, &length);
@@ -615,15 +445,15 @@ test_flipped_header(void)
 
     T_REQUIRE(value != NULL);
     memcpy(&header, bytes, 8);
-    write_manifest(folder, NULL);
+    verified_write(context, folder, NULL);
     check_flip(folder, SHARD_2, "", 0, header + 8, (uint64_t)(value - bytes) + 1);
     /* Its last byte: one blank more or less is damage, too. */
     if (bytes[8 + header - 1] == ' ') {
-        run r;
+        verified r;
 
         fixture_flip(path, 8 + header - 1, ' ' ^ '\n');
-        prepare(&r, BERTH_MANIFEST_CHECK, NULL);
-        CHECK_EQ(verify_path(&r, folder), BERTH_EINTEGRITY);
+        verified_prepare(&r, BERTH_MANIFEST_CHECK, NULL);
+        CHECK_EQ(verified_path(&r, context, folder), BERTH_EINTEGRITY);
         CHECK_EQ(r.told.finding_count, 1);
         CHECK_CONTAINS(r.error.message, "the header has");
     }
@@ -633,15 +463,15 @@ test_flipped_header(void)
 static void
 test_all_mismatches(void)
 {
-    const char *const folder = make_model();
+    const char *const folder = verified_make_model();
     const char *const paths[] = { fixture_format("%s/" SHARD_1, folder),
                                   fixture_format("%s/" SHARD_2, folder) };
     static const char *const order[] = { "a.short", "b.long", "z" };
     berth_checkpoint *checkpoint;
-    run r;
+    verified r;
 
-    write_manifest(folder, NULL);
-    checkpoint = open_model(folder, NULL);
+    verified_write(context, folder, NULL);
+    checkpoint = verified_open(context, folder, NULL);
     for (int i = 0; i < 3; i++) {
         berth_tensor tensor;
 
@@ -651,8 +481,8 @@ test_all_mismatches(void)
         fixture_flip(paths[tensor.shard], tensor.file_offset, 1);
     }
     berth_checkpoint_close(checkpoint);
-    prepare(&r, BERTH_MANIFEST_CHECK, NULL);
-    CHECK_EQ(verify_path(&r, folder), BERTH_EINTEGRITY);
+    verified_prepare(&r, BERTH_MANIFEST_CHECK, NULL);
+    CHECK_EQ(verified_path(&r, context, folder), BERTH_EINTEGRITY);
     CHECK_EQ(r.report.mismatches, 3);
     CHECK_EQ(r.told.finding_count, 3);
     for (int i = 0; i < 3; i++)
@@ -661,10 +491,10 @@ test_all_mismatches(void)
     CHECK_STR(r.error.file, paths[0]);
     CHECK_STR(r.told.findings[2].file, paths[1]);
     /* Without anybody listening the job still fails; it counts from 0 again. */
-    prepare(&r, BERTH_MANIFEST_CHECK, NULL);
+    verified_prepare(&r, BERTH_MANIFEST_CHECK, NULL);
     r.options.finding = NULL;
     r.options.report = NULL;
-    CHECK_EQ(verify_path(&r, folder), BERTH_EINTEGRITY);
+    CHECK_EQ(verified_path(&r, context, folder), BERTH_EINTEGRITY);
 }
 
 typedef enum change { SHORTER, LONGER, TOUCHED } change;
@@ -676,13 +506,13 @@ test_changed_files(void)
     static const char *const messages[] = { "", "size changed", "written to" };
 
     for (change c = SHORTER; c <= TOUCHED; c++) {
-        const char *const folder = make_model();
+        const char *const folder = verified_make_model();
         const char *const path = fixture_format("%s/" SHARD_2, folder);
         berth_checkpoint *checkpoint;
-        run r;
+        verified r;
 
-        write_manifest(folder, NULL);
-        checkpoint = open_model(folder, NULL);
+        verified_write(context, folder, NULL);
+        checkpoint = verified_open(context, folder, NULL);
         if (c == SHORTER)
             fixture_truncate(path, 70000);
         else if (c == LONGER)
@@ -690,8 +520,8 @@ test_changed_files(void)
         else
             CHECK_EQ(utimensat(AT_FDCWD, path,
                                (struct timespec[]){ { 1, 1 }, { 1, 1 } }, 0), 0);
-        prepare(&r, BERTH_MANIFEST_CHECK, NULL);
-        CHECK_EQ(verify(&r, checkpoint), BERTH_EIO);
+        verified_prepare(&r, BERTH_MANIFEST_CHECK, NULL);
+        CHECK_EQ(verified_run(&r, context, checkpoint), BERTH_EIO);
         CHECK(r.error.reason == BERTH_REASON_CHANGED
               || (c == SHORTER && r.error.reason == BERTH_REASON_TRUNCATED));
         CHECK_STR(r.error.file, path);
@@ -700,8 +530,8 @@ test_changed_files(void)
         CHECK_GT(r.report.bytes_read, 0);
 
         /* No manifest of a file that moved. */
-        prepare(&r, BERTH_MANIFEST_WRITE, fixture_format("%s/new", folder));
-        CHECK_EQ(verify(&r, checkpoint), BERTH_EIO);
+        verified_prepare(&r, BERTH_MANIFEST_WRITE, fixture_format("%s/new", folder));
+        CHECK_EQ(verified_run(&r, context, checkpoint), BERTH_EIO);
         CHECK_EQ(access(r.options.manifest, F_OK), -1);
         berth_checkpoint_close(checkpoint);
     }
@@ -720,13 +550,13 @@ test_changed_during_the_job(void)
 {
     const char *const folder = fixture_folder();
     const char *const path = fixture_format("%s/model.safetensors", folder);
-    run r;
+    verified r;
 
     fixture_file(path, "U8 100000000 big = sparse\n");
-    prepare(&r, BERTH_MANIFEST_WRITE, NULL);
+    verified_prepare(&r, BERTH_MANIFEST_WRITE, NULL);
     r.options.progress = touch_file;
     r.options.progress_user = (void *)(uintptr_t)path;
-    CHECK_EQ(verify_path(&r, folder), BERTH_EIO);
+    CHECK_EQ(verified_path(&r, context, folder), BERTH_EIO);
     CHECK_EQ(r.error.reason, BERTH_REASON_CHANGED);
     CHECK_EQ(access(fixture_format("%s/" MANIFEST, folder), F_OK), -1);
 }
@@ -765,17 +595,17 @@ check_entry(const berth_error *found, const char *file, const char *tensor,
 static void
 test_tensors_that_one_side_lacks(void)
 {
-    const char *const folder = make_model();
+    const char *const folder = verified_make_model();
     const char *const one = fixture_format("%s/" SHARD_1, folder);
     const char *const two = fixture_format("%s/" SHARD_2, folder);
-    run r;
+    verified r;
 
-    write_manifest(folder, NULL);
+    verified_write(context, folder, NULL);
     edit_manifest(folder, "\n\"a.short\"", "\n\"a\": \"00000000\",\n\"a.shoru\"");
     edit_manifest(folder, "\n\"one\"", "\n\"onf\"");
     edit_manifest(folder, "\n\"z\"", "\n\"zz\"");
-    prepare(&r, BERTH_MANIFEST_CHECK, NULL);
-    CHECK_EQ(verify_path(&r, folder), BERTH_EINTEGRITY);
+    verified_prepare(&r, BERTH_MANIFEST_CHECK, NULL);
+    CHECK_EQ(verified_path(&r, context, folder), BERTH_EINTEGRITY);
     CHECK_EQ(r.told.finding_count, 7);
     CHECK_EQ(r.report.mismatches, 7);
     check_entry(&r.told.findings[0], one, "a", NO_TENSOR);
@@ -793,17 +623,17 @@ test_tensors_that_one_side_lacks(void)
 static void
 test_last_tensors_missing(void)
 {
-    const char *const folder = make_model();
-    run r;
+    const char *const folder = verified_make_model();
+    verified r;
 
-    write_manifest(folder, NULL);
+    verified_write(context, folder, NULL);
     edit_manifest(folder, "\n}}\n]", "\n}},{\"file\":\"x\",\"bytes\":0,\"header_crc32\":"
                                      "\"00000000\",\"tensor_crc32\":{\"t\":\"00000000\"}}]");
     edit_manifest(folder, "\"one\": ", "\"one\": \"00000000\"}}, {\"file\": \"w\\u001b\", "
                           "\"bytes\":0,\"header_crc32\":\"00000000\",\"tensor_crc32\":{"
                           "\"\":");
-    prepare(&r, BERTH_MANIFEST_CHECK, NULL);
-    CHECK_EQ(verify_path(&r, folder), BERTH_EINTEGRITY);
+    verified_prepare(&r, BERTH_MANIFEST_CHECK, NULL);
+    CHECK_EQ(verified_path(&r, context, folder), BERTH_EINTEGRITY);
     CHECK_EQ(r.told.finding_count, 4);
     check_entry(&r.told.findings[0], fixture_format("%s/" SHARD_2, folder), "z",
                 NO_TENSOR_ENTRY);
@@ -818,14 +648,14 @@ test_last_tensors_missing(void)
 static void
 test_shards_that_one_side_lacks(void)
 {
-    const char *const folder = make_model();
-    run r;
+    const char *const folder = verified_make_model();
+    verified r;
 
-    write_manifest(folder, NULL);
+    verified_write(context, folder, NULL);
     edit_manifest(folder, SHARD_1, "model-00001-of-00001.safetensors");
     edit_manifest(folder, SHARD_2, "model-00002-of-00001.safetensors");
-    prepare(&r, BERTH_MANIFEST_CHECK, NULL);
-    CHECK_EQ(verify_path(&r, folder), BERTH_EINTEGRITY);
+    verified_prepare(&r, BERTH_MANIFEST_CHECK, NULL);
+    CHECK_EQ(verified_path(&r, context, folder), BERTH_EINTEGRITY);
     CHECK_EQ(r.told.finding_count, 4);
     check_entry(&r.told.findings[0], fixture_format("%s/" MANIFEST, folder), "",
                 "the checkpoint has no file \"model-00001-of-00001.safetensors\"");
@@ -840,14 +670,14 @@ test_shards_that_one_side_lacks(void)
 static void
 test_other_size(void)
 {
-    const char *const folder = make_model();
+    const char *const folder = verified_make_model();
     const uint64_t bytes = fixture_size(fixture_format("%s/" SHARD_1, folder));
-    run r;
+    verified r;
 
-    write_manifest(folder, NULL);
+    verified_write(context, folder, NULL);
     edit_manifest(folder, fixture_format("\"bytes\": %" PRIu64, bytes), "\"bytes\": 7");
-    prepare(&r, BERTH_MANIFEST_CHECK, NULL);
-    CHECK_EQ(verify_path(&r, folder), BERTH_EINTEGRITY);
+    verified_prepare(&r, BERTH_MANIFEST_CHECK, NULL);
+    CHECK_EQ(verified_path(&r, context, folder), BERTH_EINTEGRITY);
     CHECK_EQ(r.told.finding_count, 1);
     check_entry(&r.told.findings[0], fixture_format("%s/" SHARD_1, folder), "",
                 "the manifest is about a file of another size");
@@ -860,40 +690,40 @@ test_other_size(void)
 static void
 test_refused_early(void)
 {
-    const char *const folder = make_model();
+    const char *const folder = verified_make_model();
     const char *const manifest = fixture_format("%s/" MANIFEST, folder);
-    run r;
+    verified r;
 
-    prepare(&r, BERTH_MANIFEST_CHECK, NULL);
-    CHECK_EQ(verify_path(&r, folder), BERTH_ENOENT);
+    verified_prepare(&r, BERTH_MANIFEST_CHECK, NULL);
+    CHECK_EQ(verified_path(&r, context, folder), BERTH_ENOENT);
     CHECK_STR(r.error.file, manifest);
     CHECK_EQ(r.report.bytes_read, 0);
     fixture_text(manifest, "{}");
-    CHECK_EQ(verify_path(&r, folder), BERTH_EFORMAT);
+    CHECK_EQ(verified_path(&r, context, folder), BERTH_EFORMAT);
     CHECK_EQ(r.error.reason, BERTH_REASON_MANIFEST_JSON);
     CHECK_EQ(r.report.bytes_read, 0);
-    prepare(&r, BERTH_MANIFEST_WRITE, NULL);
-    CHECK_EQ(verify_path(&r, folder), BERTH_EINVAL);
+    verified_prepare(&r, BERTH_MANIFEST_WRITE, NULL);
+    CHECK_EQ(verified_path(&r, context, folder), BERTH_EINVAL);
     CHECK_EQ(r.error.reason, BERTH_REASON_EXISTS);
     CHECK_STR(r.error.file, manifest);
     CHECK_EQ(r.report.bytes_read, 0);
     r.options.overwrite = 1;
-    CHECK_EQ(verify_path(&r, folder), BERTH_OK);
+    CHECK_EQ(verified_path(&r, context, folder), BERTH_OK);
     check_manifest(folder, manifest);
 }
 
 static void
 test_arguments(void)
 {
-    berth_checkpoint *const checkpoint = open_model(make_model(), NULL);
+    berth_checkpoint *const checkpoint = verified_open(context, verified_make_model(), NULL);
     berth_job *job = (berth_job *)(uintptr_t)1;
     struct {
         berth_verify_options options;
         uint64_t later;
     } newer;
-    run r;
+    verified r;
 
-    prepare(&r, BERTH_MANIFEST_NONE, NULL);
+    verified_prepare(&r, BERTH_MANIFEST_NONE, NULL);
     CHECK_EQ(berth_verify_start(NULL, checkpoint, &r.options, &job, &r.error),
              BERTH_EINVAL);
     CHECK(job == NULL);
@@ -904,12 +734,12 @@ test_arguments(void)
              BERTH_EINVAL);
     CHECK_CONTAINS(r.error.message, "`out_job`");
     for (int32_t bad = -1; bad <= 4; bad += 5) {
-        prepare(&r, bad, NULL);
-        CHECK_EQ(verify(&r, checkpoint), BERTH_EINVAL);
+        verified_prepare(&r, bad, NULL);
+        CHECK_EQ(verified_run(&r, context, checkpoint), BERTH_EINVAL);
         CHECK_CONTAINS(r.error.message, "manifest_mode");
-        prepare(&r, BERTH_MANIFEST_NONE, NULL);
+        verified_prepare(&r, BERTH_MANIFEST_NONE, NULL);
         r.options.io = bad;
-        CHECK_EQ(verify(&r, checkpoint), BERTH_EINVAL);
+        CHECK_EQ(verified_run(&r, context, checkpoint), BERTH_EINVAL);
         CHECK_CONTAINS(r.error.message, "unknown io");
     }
     memset(&newer, 0, sizeof newer);
@@ -929,13 +759,13 @@ static void
 test_cancel_by_hook(void)
 {
     const char *const folder = fixture_folder();
-    run r;
+    verified r;
 
     fixture_file(fixture_format("%s/model.safetensors", folder),
                  "U8 100000000 big = sparse\n");
-    prepare(&r, BERTH_MANIFEST_WRITE, NULL);
+    verified_prepare(&r, BERTH_MANIFEST_WRITE, NULL);
     r.told.is_cancelling = 1;
-    CHECK_EQ(verify_path(&r, folder), BERTH_ECANCELLED);
+    CHECK_EQ(verified_path(&r, context, folder), BERTH_ECANCELLED);
     CHECK_EQ(r.error.reason, BERTH_REASON_CANCELLED);
     CHECK_EQ(access(fixture_format("%s/" MANIFEST, folder), F_OK), -1);
 }
@@ -947,17 +777,17 @@ test_cancel_by_hook(void)
 static void
 test_cancel_anywhere(void)
 {
-    const char *const folder = make_model();
+    const char *const folder = verified_make_model();
     const char *const manifest = fixture_format("%s/" MANIFEST, folder);
-    berth_checkpoint *const checkpoint = open_model(folder, NULL);
+    berth_checkpoint *const checkpoint = verified_open(context, folder, NULL);
     int cancelled = 0;
 
     for (int i = 0; i < 100; i++) {
         berth_job *job;
         berth_status status;
-        run r;
+        verified r;
 
-        prepare(&r, BERTH_MANIFEST_WRITE, NULL);
+        verified_prepare(&r, BERTH_MANIFEST_WRITE, NULL);
         T_REQUIRE(berth_verify_start(context, checkpoint, &r.options, &job, NULL)
                   == BERTH_OK);
         usleep((useconds_t)(i * i % 3000));
@@ -978,7 +808,7 @@ test_cancel_anywhere(void)
 static void
 test_kill(void)
 {
-    const char *const folder = make_model();
+    const char *const folder = verified_make_model();
     const char *const manifest = fixture_format("%s/" MANIFEST, folder);
     int whole = 0;
 
@@ -988,7 +818,7 @@ test_kill(void)
         T_REQUIRE(child >= 0); /* kill(-1) would be everybody's end */
         if (child == 0) {
             for (;;)
-                write_manifest(folder, NULL);
+                verified_write(context, folder, NULL);
         }
         usleep((useconds_t)(3000 + round * 397 % 9000));
         CHECK_EQ(kill(child, SIGKILL), 0);
@@ -1001,178 +831,12 @@ test_kill(void)
     T_NOTE("killed 20 times, %d times there was a manifest", whole);
 }
 
-/* ----------------------------------------------------------------- hub blobs */
-
-static bool
-has_libcrypto(void)
-{
-    return berthi_sha256_is_there(context);
-}
-
-/* Two shards as blobs of a cache. */
-static const char *
-make_hub(const char **out_snapshot)
-{
-    const char *const cache = fixture_folder();
-
-    *out_snapshot = fixture_hub(cache, "org/name", FIXTURE_COMMIT, make_model());
-    return cache;
-}
-
-static void
-test_blobs(void)
-{
-    const char *snapshot;
-    const char *const cache = make_hub(&snapshot);
-    berth_checkpoint *checkpoint;
-    run r;
-
-    if (!has_libcrypto())
-        T_SKIP("libcrypto is not there");
-    checkpoint = open_model("org/name", cache);
-    for (int32_t io = BERTH_IO_AUTO; io <= BERTH_IO_BUFFERED; io++) {
-        prepare(&r, BERTH_MANIFEST_NONE, NULL);
-        r.options.io = io;
-        CHECK_EQ(verify(&r, checkpoint), BERTH_OK);
-        CHECK_EQ(r.report.blobs_checked, 2);
-        CHECK_EQ(r.report.blobs_unchecked, 0);
-    }
-    prepare(&r, BERTH_MANIFEST_NONE, NULL);
-    r.options.no_blobs = 1;
-    CHECK_EQ(verify(&r, checkpoint), BERTH_OK);
-    CHECK_EQ(r.report.blobs_checked, 0);
-    CHECK_EQ(r.report.blobs_unchecked, 0);
-    /* With a manifest elsewhere, both are done in one pass. */
-    prepare(&r, BERTH_MANIFEST_WRITE, fixture_format("%s/m.json", fixture_folder()));
-    CHECK_EQ(verify(&r, checkpoint), BERTH_OK);
-    CHECK_EQ(r.report.blobs_checked, 2);
-    CHECK_EQ(r.report.tensors_digested, 8);
-    memset(&r.told, 0, sizeof r.told);
-    r.options.manifest_mode = BERTH_MANIFEST_CHECK;
-    CHECK_EQ(verify(&r, checkpoint), BERTH_OK);
-    /* Never into the cache. */
-    prepare(&r, BERTH_MANIFEST_WRITE, NULL);
-    CHECK_EQ(verify(&r, checkpoint), BERTH_EINVAL);
-    CHECK_CONTAINS(r.error.message, "hub cache");
-    berth_checkpoint_close(checkpoint);
-}
-
-/* A blob is the whole file, whatever the index takes of it. */
-static void
-test_blobs_with_tensors_in_two(void)
-{
-    const char *const cache = fixture_folder();
-    berth_checkpoint *checkpoint;
-    run r;
-
-    if (!has_libcrypto())
-        T_SKIP("libcrypto is not there");
-    fixture_hub(cache, "org/name", FIXTURE_COMMIT, make_overlap());
-    checkpoint = open_model("org/name", cache);
-    prepare(&r, BERTH_MANIFEST_NONE, NULL);
-    CHECK_EQ(verify(&r, checkpoint), BERTH_OK);
-    CHECK_EQ(r.report.blobs_checked, 2);
-    CHECK_EQ(r.told.finding_count, 0);
-    berth_checkpoint_close(checkpoint);
-}
-
-/* The usual manifest, of a model that no link may leave. */
-static void
-check_inside(const char *path, const char *cache, const char *manifest, berth_reason reason)
-{
-    berth_open_options options;
-    berth_checkpoint *checkpoint;
-    run r;
-
-    berth_open_options_init(&options);
-    options.hub_cache = cache;
-    options.inside_only = 1;
-    T_REQUIRE(berth_checkpoint_open(context, path, &options, &checkpoint, NULL) == BERTH_OK);
-    prepare(&r, BERTH_MANIFEST_CHECK, manifest);
-    (void)verify(&r, checkpoint);
-    CHECK_EQ(r.error.reason, reason);
-    CHECK_EQ(r.report.tensors_digested, reason == 0 ? 8 : 0);
-    berth_checkpoint_close(checkpoint);
-}
-
-static void
-test_manifest_inside_only(void)
-{
-    const char *const folder = make_model();
-    const char *const manifest = fixture_format("%s/" MANIFEST, folder);
-    const char *const elsewhere = fixture_format("%s/m.json", fixture_folder());
-    const char *const copy = fixture_format("%s/copy", fixture_folder());
-    const char *const cache = fixture_folder();
-    run r;
-
-    write_manifest(folder, manifest);
-    fixture_copy_folder(folder, copy);
-    fixture_hub(cache, "org/name", FIXTURE_COMMIT, copy);
-    check_inside("org/name", cache, NULL, 0); /* it is a link to a blob */
-    check_inside(folder, NULL, NULL, 0);
-    fixture_copy(manifest, elsewhere);
-    fixture_link(elsewhere, manifest);
-    check_inside(folder, NULL, NULL, BERTH_REASON_PATH);
-    check_inside(folder, NULL, manifest, 0); /* whoever names it wants it */
-    prepare(&r, BERTH_MANIFEST_CHECK, NULL);
-    CHECK_EQ(verify_path(&r, folder), BERTH_OK);
-}
-
-static void
-test_damaged_blob(void)
-{
-    const char *snapshot;
-    const char *const cache = make_hub(&snapshot);
-    const char *const path = fixture_format("%s/" SHARD_2, snapshot);
-    const char *const manifest = fixture_format("%s/m.json", fixture_folder());
-    berth_checkpoint *checkpoint;
-    char promised[65];
-    char found[65];
-    size_t length;
-    void *bytes;
-    run r;
-
-    if (!has_libcrypto())
-        T_SKIP("libcrypto is not there");
-    bytes = fixture_read(path, &length);
-    fixture_sha256(bytes, length, promised);
-    free(bytes);
-    fixture_flip(path, length - 1, 0x80);
-    bytes = fixture_read(path, &length);
-    fixture_sha256(bytes, length, found);
-    free(bytes);
-    checkpoint = open_model("org/name", cache);
-    prepare(&r, BERTH_MANIFEST_WRITE, manifest);
-    CHECK_EQ(verify(&r, checkpoint), BERTH_EINTEGRITY);
-    CHECK_EQ(r.told.finding_count, 1);
-    CHECK_EQ(r.report.mismatches, 1);
-    CHECK_EQ(r.report.blobs_checked, 2);
-    CHECK_EQ(r.error.reason, BERTH_REASON_BLOB_DIGEST);
-    CHECK_CONTAINS(r.error.file, SHARD_2);
-    CHECK_STR(r.error.message,
-              fixture_format("the SHA-256 is %s, the blob's name says %s", found,
-                             promised));
-    /* No manifest that would make the damage official. */
-    CHECK_EQ(access(manifest, F_OK), -1);
-    berth_checkpoint_close(checkpoint);
-}
-
-static void
-note_line(void *user, int32_t level, const char *line)
-{
-    (void)level;
-    if (strstr(line, "libcrypto") != NULL)
-        ++*(int *)user;
-}
-
 /* ------------------------------------------------------------------- faults */
 
 typedef struct fault_case {
     const char *folder; /* of the manifest */
     berth_checkpoint *checkpoint;
     int32_t mode;
-    uint64_t unchecked; /* blobs, over all runs that succeeded */
-    int notices;
 } fault_case;
 
 static berth_status
@@ -1182,9 +846,9 @@ verify_once(void *user, berth_context *with, berth_error *error)
     const char *const manifest = fixture_format("%s/" MANIFEST, c->folder);
     berth_job *job;
     berth_status status;
-    run r;
+    verified r;
 
-    prepare(&r, c->mode, manifest);
+    verified_prepare(&r, c->mode, manifest);
     if (c->mode == BERTH_MANIFEST_WRITE)
         fixture_remove(manifest);
     status = berth_verify_start(with, c->checkpoint, &r.options, &job, error);
@@ -1194,74 +858,20 @@ verify_once(void *user, berth_context *with, berth_error *error)
     CHECK_EQ(r.told.finding_count, 0);
     if (c->mode == BERTH_MANIFEST_WRITE)
         CHECK_EQ(access(manifest, F_OK), status == BERTH_OK ? 0 : -1);
-    if (status == BERTH_OK && c->mode == BERTH_MANIFEST_NONE) {
-        CHECK_EQ(r.report.blobs_checked + r.report.blobs_unchecked, 2);
-        c->unchecked += r.report.blobs_unchecked;
-    }
     return status;
 }
 
 static void
 test_faults(void)
 {
-    const char *const folder = make_model();
-    fault_case c = { .folder = folder, .checkpoint = open_model(folder, NULL) };
+    const char *const folder = verified_make_model();
+    fault_case c = { .folder = folder, .checkpoint = verified_open(context, folder, NULL) };
 
     c.mode = BERTH_MANIFEST_WRITE;
     fault_loop("verify, writing a manifest", verify_once, &c);
     c.mode = BERTH_MANIFEST_CHECK;
     fault_loop("verify, checking a manifest", verify_once, &c);
     berth_checkpoint_close(c.checkpoint);
-}
-
-static void
-test_faults_of_blobs(void)
-{
-    const char *snapshot;
-    const char *const cache = make_hub(&snapshot);
-    fault_case c = { .folder = fixture_folder(), .mode = BERTH_MANIFEST_NONE };
-
-    c.checkpoint = open_model("org/name", cache);
-    fault_loop("verify, hub blobs", verify_once, &c);
-    /* libcrypto was not there in some of the runs: counted, not failed. */
-    CHECK_GT(c.unchecked, 0);
-    berth_checkpoint_close(c.checkpoint);
-}
-
-/* One line in the log says why blobs were not checked. */
-static void
-test_no_libcrypto(void)
-{
-    const char *snapshot;
-    const char *const cache = make_hub(&snapshot);
-    berth_checkpoint *const checkpoint = open_model("org/name", cache);
-    berth_context_options options;
-    berth_context *own;
-    bool was_seen = false;
-    int notices = 0;
-
-    berth_context_options_init(&options);
-    options.log = note_line;
-    options.log_user = &notices;
-    T_REQUIRE(berth_context_create(&options, &own, NULL) == BERTH_OK);
-    for (uint64_t nth = 0; nth < 50 && !was_seen; nth++) {
-        berth_job *job;
-        run r;
-
-        prepare(&r, BERTH_MANIFEST_NONE, NULL);
-        notices = 0;
-        berthi_fault_arm(BERTHI_FAULT_SYSTEM, nth, false);
-        if (berth_verify_start(own, checkpoint, &r.options, &job, NULL) == BERTH_OK
-            && berth_job_finish(job, NULL) == BERTH_OK) {
-            was_seen = r.report.blobs_unchecked == 2;
-            CHECK_EQ(notices, was_seen ? 1 : 0);
-            CHECK_EQ(r.report.blobs_checked, was_seen ? 0 : 2);
-        }
-        berthi_fault_disarm();
-    }
-    CHECK(was_seen);
-    berth_context_destroy(own);
-    berth_checkpoint_close(checkpoint);
 }
 
 int
@@ -1295,13 +905,7 @@ main(int argc, char **argv)
     T_RUN(test_cancel_by_hook);
     T_RUN(test_cancel_anywhere);
     T_RUN(test_kill);
-    T_RUN(test_blobs);
-    T_RUN(test_blobs_with_tensors_in_two);
-    T_RUN(test_manifest_inside_only);
-    T_RUN(test_damaged_blob);
-    T_RUN(test_no_libcrypto);
     T_RUN(test_faults);
-    T_RUN(test_faults_of_blobs);
     berth_context_destroy(context);
     T_MAIN_END;
 }

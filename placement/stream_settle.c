@@ -193,32 +193,39 @@ largest_unit(const settling *s)
     return largest;
 }
 
+/* Keeps those of a layer's pieces that `left` has room for; returns their bytes. */
+static uint64_t
+keep_fitting(settling *s, uint32_t number, uint64_t left)
+{
+    const berthi_stream_layer *const layer = &s->menus.layers[number];
+    uint64_t kept = 0;
+
+    for (uint32_t i = 0; i < layer->dense_count; i++) {
+        berthi_stream_piece *const piece = &s->device->pieces[layer->dense[i].piece];
+
+        if (piece->is_resident || piece->bytes > left - kept)
+            continue;
+        piece->is_resident = true;
+        kept += piece->bytes;
+    }
+    s->steps[number].host_bytes -= kept;
+    return kept;
+}
+
 /* Pieces that were chosen in groups may still fit one by one. Returns what is left. */
 static uint64_t
 keep_more(settling *s, uint32_t slots, uint64_t room)
 {
-    uint64_t left = 0;
-    bool has_more = true;
+    uint64_t left;
+    uint64_t kept;
 
-    while (has_more) {
+    do {
         left = room - berthi_stream_slots(s, slots, largest_unit(s));
-        has_more = false;
-        for (uint32_t i = 0; i < s->device->layer_count; i++) {
-            const berthi_stream_layer *const layer = &s->menus.layers[i];
-
-            for (uint32_t j = 0; j < layer->dense_count; j++) {
-                berthi_stream_piece *const piece = &s->device->pieces[layer->dense[j].piece];
-
-                if (piece->is_resident || piece->bytes > left)
-                    continue;
-                piece->is_resident = true;
-                left -= piece->bytes;
-                room -= piece->bytes;
-                s->steps[i].host_bytes -= piece->bytes;
-                has_more = true;
-            }
-        }
-    }
+        kept = 0;
+        for (uint32_t i = 0; i < s->device->layer_count; i++)
+            kept += keep_fitting(s, i, left - kept);
+        room -= kept;
+    } while (kept > 0); /* units may be smaller now, and slots */
     return left;
 }
 
@@ -262,11 +269,9 @@ apply_experts(settling *s, uint64_t left, berthi_stream_result *out)
         while (resident < layer->expert_count && resident <= n) {
             berthi_stream_piece *const piece = &s->device->pieces[layer->experts[resident]];
 
-            if (resident == n) {
-                if (piece->bytes > left)
-                    break;
-                left -= piece->bytes;
-            }
+            if (resident == n && piece->bytes > left)
+                break;
+            left -= resident == n ? piece->bytes : 0; /* those before are taken off */
             piece->is_resident = true;
             away -= piece->bytes;
             resident++;
@@ -294,8 +299,6 @@ apply_idle(settling *s, uint64_t left)
 static void
 sum_up(const settling *s, berthi_stream_result *out)
 {
-    uint64_t largest = 0;
-
     for (uint32_t i = 0; i < s->device->piece_count; i++) {
         const berthi_stream_piece *const piece = &s->device->pieces[i];
 
@@ -308,11 +311,9 @@ sum_up(const settling *s, berthi_stream_result *out)
         else
             out->streamed += piece->bytes;
     }
-    for (uint32_t i = 0; i < s->device->layer_count; i++) {
-        largest = berthi_max_u64(largest, s->steps[i].host_bytes);
+    for (uint32_t i = 0; i < s->device->layer_count; i++)
         out->unit_count += s->steps[i].host_bytes > 0;
-    }
-    out->slot_bytes = berthi_round_up(largest, s->device->alignment);
+    out->slot_bytes = berthi_round_up(largest_unit(s), s->device->alignment);
     if (out->unit_count > 0)
         out->slots = s->best.slots;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pattern.c - a regular expression becomes states, each with at most two ways
- * on; a name is matched by walking all of them at once. See pattern.h.
+ * on. See pattern_states.h.
  *
  * A piece of the expression is a fragment: a first state and a last one, which
  * is EMPTY and leads nowhere yet. Joining two sets where it leads.
  */
-#include "quant/pattern.h"
+#include "quant/pattern_states.h"
 
 #include <string.h>
 
@@ -17,71 +17,26 @@
 #define STATES_MORE 8u
 #define NO_STATE UINT32_MAX
 
-typedef enum state_kind {
-    STATE_EMPTY, /* on to `next` */
-    STATE_SPLIT, /* on to `next` and to `other` */
-    STATE_BEGIN, /* on to `next` at the beginning */
-    STATE_END,   /* on to `next` at the end */
-    STATE_POINT, /* one character: `point` */
-    STATE_ANY,   /* one character that is no line break */
-    STATE_SET,   /* one character of `set` */
-    STATE_MATCH
-} state_kind;
-
-/* Characters: a bit for each of ASCII, one for all others. */
-typedef struct set {
-    uint64_t bits[2];
-    bool has_others;
-} set;
-
-typedef struct state {
-    set set;
-    uint32_t point;
-    uint32_t next;
-    uint32_t other;
-    uint8_t kind; /* state_kind */
-} state;
-
-struct berthi_pattern {
-    berth_context *context;
-    uint64_t bytes; /* of this allocation */
-    state *states;
-    uint32_t *now;   /* states at this character */
-    uint32_t *later; /* at the next one */
-    uint32_t *stack; /* still to be followed */
-    uint32_t *marks; /* the step in which a state was entered last */
-    uint32_t state_count;
-    uint32_t start;
-};
-
 /* --------------------------------------------------------------------- sets */
 
 static void
-set_add(set *s, uint32_t first, uint32_t last)
+set_add(pattern_set *s, uint32_t first, uint32_t last)
 {
     for (uint32_t c = first; c <= last && c < 128; c++)
         s->bits[c / 64] |= UINT64_C(1) << c % 64;
 }
 
 static void
-set_turn(set *s)
+set_turn(pattern_set *s)
 {
     s->bits[0] = ~s->bits[0];
     s->bits[1] = ~s->bits[1];
     s->has_others = !s->has_others;
 }
 
-static bool
-set_has(const set *s, uint32_t point)
-{
-    if (point >= 128)
-        return s->has_others;
-    return (s->bits[point / 64] >> point % 64 & 1) != 0;
-}
-
 /* The set that \d, \w, \s and their capitals stand for; false for other letters. */
 static bool
-has_class(char letter, set *out)
+has_class(char letter, pattern_set *out)
 {
     memset(out, 0, sizeof *out);
     switch (letter | 0x20) {
@@ -139,12 +94,12 @@ refuse(compiling *c, const char *problem)
 }
 
 static uint32_t
-add_state(compiling *c, state_kind kind, uint32_t next, uint32_t other)
+add_state(compiling *c, pattern_kind kind, uint32_t next, uint32_t other)
 {
     berthi_pattern *const pattern = c->pattern;
-    state *const made = &pattern->states[pattern->state_count];
+    pattern_state *const made = &pattern->states[pattern->state_count];
 
-    *made = (state){ .kind = (uint8_t)kind, .next = next, .other = other };
+    *made = (pattern_state){ .kind = (uint8_t)kind, .next = next, .other = other };
     return pattern->state_count++;
 }
 
@@ -214,8 +169,8 @@ add_piece(compiling *c, fragment piece)
     g->is_lazy = false;
 }
 
-static state *
-add_simple(compiling *c, state_kind kind)
+static pattern_state *
+add_simple(compiling *c, pattern_kind kind)
 {
     const uint32_t last = add_end(c);
     const uint32_t first = add_state(c, kind, last, NO_STATE);
@@ -226,7 +181,7 @@ add_simple(compiling *c, state_kind kind)
 
 /* '^' and '$' cannot be repeated. */
 static void
-add_anchor(compiling *c, state_kind kind)
+add_anchor(compiling *c, pattern_kind kind)
 {
     add_simple(c, kind);
     c->groups[c->depth].is_repeated = true;
@@ -295,7 +250,7 @@ is_letter_or_digit(char byte)
 
 /* Behind '\': a class of characters, or a character for itself. */
 static bool
-can_escape(compiling *c, set *out_class, bool *out_is_class)
+can_escape(compiling *c, pattern_set *out_class, bool *out_is_class)
 {
     *out_is_class = has_class(*c->at, out_class);
     if (*c->at == '\0')
@@ -307,7 +262,7 @@ can_escape(compiling *c, set *out_class, bool *out_is_class)
 
 /* One member of a set, or the end of a range in it. */
 static bool
-can_read_member(compiling *c, set *out_class, bool *out_is_class, unsigned char *out)
+can_read_member(compiling *c, pattern_set *out_class, bool *out_is_class, unsigned char *out)
 {
     *out_is_class = false;
     if (*c->at == '\\') {
@@ -325,9 +280,9 @@ can_read_member(compiling *c, set *out_class, bool *out_is_class, unsigned char 
 }
 
 static bool
-can_add_member(compiling *c, set *whole)
+can_add_member(compiling *c, pattern_set *whole)
 {
-    set class;
+    pattern_set class;
     bool is_class;
     unsigned char low;
     unsigned char high;
@@ -357,7 +312,7 @@ can_add_set(compiling *c)
 {
     const bool is_turned = *c->at == '^';
     const char *first;
-    set whole;
+    pattern_set whole;
 
     memset(&whole, 0, sizeof whole);
     c->at += is_turned;
@@ -389,7 +344,7 @@ can_add_point(compiling *c)
 static bool
 can_add_escape(compiling *c)
 {
-    set class;
+    pattern_set class;
     bool is_class;
 
     if (!can_escape(c, &class, &is_class))
@@ -452,7 +407,7 @@ alloc_pattern(berth_context *context, size_t length)
     const uint64_t states = STATES_PER_BYTE * (uint64_t)length + STATES_MORE;
     /* A state on the stack pushes at most two. */
     const uint64_t stack = 2 * states;
-    const uint64_t bytes = sizeof(berthi_pattern) + states * sizeof(state)
+    const uint64_t bytes = sizeof(berthi_pattern) + states * sizeof(pattern_state)
                            + (3 * states + stack) * sizeof(uint32_t);
     berthi_pattern *const made =
         berthi_memory_zalloc(context, BERTHI_PURPOSE_OBJECT, bytes);
@@ -461,7 +416,7 @@ alloc_pattern(berth_context *context, size_t length)
         return NULL;
     made->context = context;
     made->bytes = bytes;
-    made->states = (state *)(made + 1);
+    made->states = (pattern_state *)(made + 1);
     made->now = (uint32_t *)(made->states + states);
     made->later = made->now + states;
     made->marks = made->later + states;
@@ -507,117 +462,4 @@ berthi_pattern_destroy(berthi_pattern *pattern)
     if (pattern != NULL)
         berthi_memory_free(pattern->context, BERTHI_PURPOSE_OBJECT, pattern,
                            pattern->bytes);
-}
-
-/* ----------------------------------------------------------------- matching */
-
-/* Where in the name a set of states is entered. */
-typedef struct spot {
-    const char *name;
-    uint64_t length;
-    uint64_t at;
-    uint32_t step; /* for the marks */
-} spot;
-
-static bool
-is_at_end(const spot *s)
-{
-    return s->at == s->length || (s->at + 1 == s->length && s->name[s->at] == '\n');
-}
-
-/*
- * Enters a state and all that follow without a character; appends those that
- * want one to `list`. True when the match is among them.
- */
-static bool
-can_reach_match(berthi_pattern *pattern, uint32_t first, const spot *s, uint32_t *list,
-                uint32_t *count)
-{
-    bool is_match = false;
-    uint32_t depth = 0;
-
-    pattern->stack[depth++] = first;
-    while (depth > 0) {
-        const uint32_t index = pattern->stack[--depth];
-        const state *const at = &pattern->states[index];
-
-        if (pattern->marks[index] == s->step)
-            continue;
-        pattern->marks[index] = s->step;
-        switch ((state_kind)at->kind) {
-        case STATE_SPLIT:
-            pattern->stack[depth++] = at->other;
-            pattern->stack[depth++] = at->next;
-            break;
-        case STATE_BEGIN:
-            if (s->at == 0)
-                pattern->stack[depth++] = at->next;
-            break;
-        case STATE_END:
-            if (is_at_end(s))
-                pattern->stack[depth++] = at->next;
-            break;
-        case STATE_EMPTY: pattern->stack[depth++] = at->next; break;
-        case STATE_MATCH: is_match = true; break;
-        case STATE_POINT:
-        case STATE_ANY:
-        case STATE_SET: list[(*count)++] = index; break;
-        }
-    }
-    return is_match;
-}
-
-static bool
-is_taken(const state *at, uint32_t point)
-{
-    if (at->kind == STATE_POINT)
-        return at->point == point;
-    return at->kind == STATE_ANY ? point != '\n' : set_has(&at->set, point);
-}
-
-/* A match that ends here counts. */
-static bool
-is_good_end(const spot *s, berthi_pattern_mode mode)
-{
-    return mode != BERTHI_PATTERN_WHOLE || s->at == s->length || s->name[s->at] == '.'
-           || (s->at > 0 && s->name[s->at - 1] == '.');
-}
-
-bool
-berthi_pattern_is_match(berthi_pattern *pattern, const char *name, uint64_t length,
-                        berthi_pattern_mode mode)
-{
-    spot s = { name, length, 0, 1 };
-    uint32_t count = 0;
-
-    memset(pattern->marks, 0, pattern->state_count * sizeof *pattern->marks);
-    if (can_reach_match(pattern, pattern->start, &s, pattern->now, &count)
-        && is_good_end(&s, mode))
-        return true;
-    while (s.at < length && (count > 0 || mode == BERTHI_PATTERN_SEARCH)) {
-        uint32_t *const now = pattern->now;
-        uint32_t point = 0;
-        uint32_t later_count = 0;
-        bool is_match = false;
-        const size_t taken = berthi_utf8_decode((const unsigned char *)name + s.at,
-                                                (size_t)(length - s.at), &point);
-
-        if (taken == 0)
-            return false;
-        s.at += taken;
-        s.step++;
-        for (uint32_t i = 0; i < count; i++)
-            if (is_taken(&pattern->states[now[i]], point))
-                is_match |= can_reach_match(pattern, pattern->states[now[i]].next, &s,
-                                            pattern->later, &later_count);
-        if (mode == BERTHI_PATTERN_SEARCH)
-            is_match |= can_reach_match(pattern, pattern->start, &s, pattern->later,
-                                        &later_count);
-        if (is_match && is_good_end(&s, mode))
-            return true;
-        pattern->now = pattern->later;
-        pattern->later = now;
-        count = later_count;
-    }
-    return false;
 }

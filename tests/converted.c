@@ -253,6 +253,37 @@ converted_has_gpu(void)
     return status == BERTH_OK;
 }
 
+static void
+must_run(converted *c, const char *path, const char *what)
+{
+    if (!CHECK_EQ(converted_run(c, path), BERTH_OK))
+        T_NOTE("%s, %s: %s %s", what, berth_encoding_name(c->options.type), c->error.tensor,
+               c->error.message);
+}
+
+void
+converted_check_device(converted *here, converted *there, const char *path)
+{
+    must_run(here, path, path);
+    CHECK_EQ(here->report.device_memory, 0);
+    must_run(there, path, there->devices);
+    if (!CHECK(converted_is_same(there->options.output, here->options.output)))
+        T_NOTE("%s, %s", there->devices, berth_encoding_name(there->options.type));
+    CHECK_LE(there->device_peak, there->report.device_memory);
+    CHECK_LE(there->peak, there->report.planned_memory + there->report.device_memory + (1 << 20));
+    CHECK_EQ(there->report.quantized, here->report.quantized);
+    CHECK_EQ(there->report.nonfinite_values, here->report.nonfinite_values);
+}
+
+const char *
+converted_source(const char *lines)
+{
+    const char *const folder = fixture_folder();
+
+    fixture_model(folder, fixture_format("[model.safetensors]\n%s\n", lines));
+    return folder;
+}
+
 bool
 converted_is_verified(const char *folder)
 {

@@ -48,6 +48,14 @@ berth_status converted_run_in(converted *c, berth_context *context, const char *
 
 /* Whether this machine has a GPU. */
 bool converted_has_gpu(void);
+/*
+ * Both convert `path`, `there` with devices: the same files, and no more memory than is said
+ * before. `there` is named by its devices in notes.
+ */
+void converted_check_device(converted *here, converted *there, const char *path);
+
+/* A folder with one file of weights, which these lines describe (fixture.h). */
+const char *converted_source(const char *lines);
 
 /*
  * A folder with a random checkpoint of one to three shards: matrices of odd

@@ -53,12 +53,6 @@ is_there(const char *path)
     return access(path, F_OK) == 0;
 }
 
-static void
-note(const char *what, const converted *c)
-{
-    T_NOTE("%s: %s %s", what, c->error.tensor, c->error.message);
-}
-
 /* The model, quantized as the target has it; its folder. */
 static const char *
 quantize(const char *model, const target *t)
@@ -71,7 +65,7 @@ quantize(const char *model, const target *t)
     c.options.takes_experts = t->stored != BERTH_ENCODING_INT8;
     c.is_bare = true;
     if (!CHECK_EQ(converted_run(&c, model), BERTH_OK))
-        note(model, &c);
+        T_NOTE("%s: %s %s", model, c.error.tensor, c.error.message);
     CHECK_GT(c.report.quantized, 0);
     return c.options.output;
 }
@@ -96,18 +90,10 @@ check_same(const char *stored, const target *t, const char *words, bool is_fake)
     converted here;
 
     begin(&here, t);
-    if (!CHECK_EQ(converted_run(&here, stored), BERTH_OK))
-        note(stored, &here);
-    CHECK_EQ(here.report.device_memory, 0);
     begin(&there, t);
     there.devices = words;
     there.cuda = is_fake ? fake_cuda_calls() : NULL;
-    if (!CHECK_EQ(converted_run(&there, stored), BERTH_OK))
-        note(words, &there);
-    if (!CHECK(converted_is_same(there.options.output, here.options.output)))
-        note(words, &there);
-    CHECK_LE(there.device_peak, there.report.device_memory);
-    CHECK_LE(there.peak, there.report.planned_memory + there.report.device_memory + MIB);
+    converted_check_device(&here, &there, stored);
     CHECK_EQ(there.device_peak > 0, strncmp(words, "cpu", 3) != 0);
 }
 
@@ -210,15 +196,6 @@ test_by_the_processor(void)
 
 /* --------------------------------------------------------------------------- memory */
 
-static const char *
-make(const char *lines)
-{
-    const char *const folder = fixture_folder();
-
-    fixture_model(folder, fixture_format("[model.safetensors]\n%s\n", lines));
-    return folder;
-}
-
 /* A worker has values, codes and maxima of one piece there, each in whole 256 bytes. */
 static void
 test_memory(void)
@@ -237,10 +214,9 @@ test_memory(void)
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *const stored =
-            quantize(make(fixture_format("BF16 %s " NAME "\nF32 9 model.norm.weight",
-                                         cases[i].shape)),
-                     &cases[i].t);
+        const char *const plain = converted_source(
+            fixture_format("BF16 %s " NAME "\nF32 9 model.norm.weight", cases[i].shape));
+        const char *const stored = quantize(plain, &cases[i].t);
         converted c;
 
         begin(&c, &cases[i].t);
@@ -265,7 +241,7 @@ test_refused(void)
     static const fake_cuda_machine old = { .count = 1, .driver = 13000, .architecture = 30,
                                            .memory_bytes = 64 * MIB };
     const char *const stored =
-        quantize(make("BF16 64x64 " NAME "\nF32 9 model.norm.weight"), &targets[0]);
+        quantize(converted_source("BF16 64x64 " NAME "\nF32 9 model.norm.weight"), &targets[0]);
     converted c;
 
     fake_cuda_begin(&old);
@@ -289,7 +265,7 @@ test_refused(void)
 static void
 test_where(void)
 {
-    const char *const stored = quantize(make("BF16 64x64 " NAME), &targets[0]);
+    const char *const stored = quantize(converted_source("BF16 64x64 " NAME), &targets[0]);
     converted c;
 
     fake_cuda_begin(&machine);
@@ -368,9 +344,10 @@ prepare_once(void)
     static const target t = { BERTH_ENCODING_NF4, 1, 64, BERTH_BF16, 0, 1 };
 
     if (stored_once == NULL)
-        stored_once = quantize(make("BF16 64x64 " NAME "\nBF16 70x64 model.layers.1.b.weight\n"
-                                    "F32 9 model.norm.weight"),
-                               &t);
+        stored_once = quantize(
+            converted_source("BF16 64x64 " NAME "\nBF16 70x64 model.layers.1.b.weight\n"
+                             "F32 9 model.norm.weight"),
+            &t);
 }
 
 static berth_status

@@ -68,13 +68,6 @@ is_there(const char *path)
     return access(path, F_OK) == 0;
 }
 
-static void
-note(const char *what, const converted *c)
-{
-    T_NOTE("%s, %s: %s %s", what, berth_encoding_name(c->options.type), c->error.tensor,
-           c->error.message);
-}
-
 /* ------------------------------------------------------------------- the same bytes */
 
 /* By the processor, and by what the words describe. */
@@ -85,20 +78,10 @@ check_same(const char *model, const target *t, const char *words, bool is_fake)
     converted here;
 
     begin(&here, t);
-    if (!CHECK_EQ(converted_run(&here, model), BERTH_OK))
-        note(model, &here);
-    CHECK_EQ(here.report.device_memory, 0);
     begin(&there, t);
     there.devices = words;
     there.cuda = is_fake ? fake_cuda_calls() : NULL;
-    if (!CHECK_EQ(converted_run(&there, model), BERTH_OK))
-        note(words, &there);
-    if (!CHECK(converted_is_same(there.options.output, here.options.output)))
-        note(words, &there);
-    CHECK_LE(there.device_peak, there.report.device_memory);
-    CHECK_LE(there.peak, there.report.planned_memory + there.report.device_memory + MIB);
-    CHECK_EQ(there.report.quantized, here.report.quantized);
-    CHECK_EQ(there.report.nonfinite_values, here.report.nonfinite_values);
+    converted_check_device(&here, &there, model);
     CHECK_EQ(there.device_peak > 0,
              strncmp(words, "cpu", 3) != 0 && here.report.quantized > here.report.kept);
 }
@@ -195,15 +178,6 @@ test_kept(void)
 
 /* --------------------------------------------------------------------------- memory */
 
-static const char *
-make(const char *lines)
-{
-    const char *const folder = fixture_folder();
-
-    fixture_model(folder, fixture_format("[model.safetensors]\n%s\n", lines));
-    return folder;
-}
-
 /* A worker has values, codes and maxima of one piece there, each in whole 256 bytes. */
 static void
 test_memory(void)
@@ -213,8 +187,8 @@ test_memory(void)
     converted c;
 
     for (uint32_t i = 0; i < 3; i++) {
-        const char *const model =
-            make(fixture_format("BF16 %s " NAME "\nF32 9 model.norm.weight", shapes[i]));
+        const char *const model = converted_source(
+            fixture_format("BF16 %s " NAME "\nF32 9 model.norm.weight", shapes[i]));
 
         begin(&c, &t);
         c.devices = "sim:64MiB";
@@ -231,7 +205,7 @@ test_memory(void)
     /* A row of INT8 is the least that can be encoded. */
     begin(&c, &targets[4]);
     c.devices = "sim:64MiB";
-    CHECK_EQ(converted_run(&c, make("F16 3x1000 " NAME)), BERTH_OK);
+    CHECK_EQ(converted_run(&c, converted_source("F16 3x1000 " NAME)), BERTH_OK);
     CHECK_EQ(c.report.device_memory, 2 * (2048 + 1024 + 256));
     /* Experts of MXFP4 are decoded as a whole, and encoded in pieces. */
     begin(&c, &(target){ BERTH_ENCODING_NF4, -1, 0, 64, 1024, 0, 1 });
@@ -248,7 +222,7 @@ test_workers(void)
 
     begin(&c, &(target){ BERTH_ENCODING_NF4, -1, 0, 64, 1024, 0, 0 });
     c.devices = "sim:64MiB";
-    CHECK_EQ(converted_run(&c, make("BF16 64x64 " NAME)), BERTH_OK);
+    CHECK_EQ(converted_run(&c, converted_source("BF16 64x64 " NAME)), BERTH_OK);
     CHECK_GE(c.report.device_memory, 4 * (2048 + 512 + 256));
 }
 
@@ -271,7 +245,7 @@ test_refused(void)
 {
     static const fake_cuda_machine old = { .count = 1, .driver = 13000, .architecture = 30,
                                            .memory_bytes = 64 * MIB };
-    const char *const model = make("BF16 640x640 " NAME "\nF32 9 model.norm.weight");
+    const char *const model = converted_source("BF16 640x640 " NAME "\nF32 9 model.norm.weight");
     converted c;
 
     begin(&c, &targets[0]);
@@ -346,7 +320,7 @@ test_where(void)
     c.devices = "cuda";
     c.cuda = fake_cuda_calls();
     fake_cuda_fail_kernel(719);
-    CHECK_EQ(converted_run(&c, make("BF16 64x64 " NAME)), BERTH_ENODEV);
+    CHECK_EQ(converted_run(&c, converted_source("BF16 64x64 " NAME)), BERTH_ENODEV);
     CHECK_STR(c.error.tensor, NAME);
     CHECK_CONTAINS(c.error.file, "model.safetensors");
     CHECK_CONTAINS(c.error.message, "cuda:0");
@@ -388,8 +362,8 @@ convert_once(const char *words, const berthi_cuda_calls *cuda, berth_context *co
     converted c;
 
     if (model == NULL)
-        model = make("BF16 64x64 " NAME "\nF32 70x64 model.layers.1.b.weight\n"
-                     "F32 9 model.norm.weight");
+        model = converted_source("BF16 64x64 " NAME "\nF32 70x64 model.layers.1.b.weight\n"
+                                 "F32 9 model.norm.weight");
     begin(&c, &t);
     c.devices = words;
     c.cuda = cuda;

@@ -241,3 +241,40 @@ rig_refused_by_each(void (*check)(const rig *r, const void *user), const void *u
     fake_cuda_check_empty();
     fake_cuda_end();
 }
+
+/* With one of the arguments behind where it lies; RIG_PARTS: with none. */
+static void
+check_shifted(const rig *r, const rig_exact *e, uint8_t *const *parts, uint32_t odd)
+{
+    const bool is_refused = odd < e->count && (e->used >> odd & 1) != 0;
+    const uint64_t before = rig_now(r);
+    uint64_t bytes = 0;
+    berthi_request request;
+    uint8_t *at[RIG_PARTS];
+
+    for (uint32_t i = 0; i < e->count; i++) {
+        at[i] = parts[i] + (i == odd ? 4 : 0);
+        bytes += (e->counted >> i & 1) != 0 ? e->sizes[i] : 0;
+    }
+    request = e->request(e->user, at);
+    CHECK_EQ(r->device->table->launch(r->device, &request, NULL, NULL),
+             is_refused ? BERTH_EINTERNAL : BERTH_OK);
+    rig_sync(r->device, NULL);
+    CHECK_EQ(rig_now(r) - before, is_refused ? 0 : (bytes + 1) / 2);
+}
+
+void
+rig_check_exact(const rig *r, const rig_exact *e)
+{
+    uint8_t *parts[RIG_PARTS];
+
+    for (uint32_t i = 0; i < e->count; i++) {
+        parts[i] = rig_alloc(r->device, e->sizes[i]);
+        memset(parts[i], 0, e->sizes[i]);
+    }
+    check_shifted(r, e, parts, RIG_PARTS);
+    for (uint32_t odd = 0; odd < e->count; odd++)
+        check_shifted(r, e, parts, odd);
+    for (uint32_t i = 0; i < e->count; i++)
+        r->device->table->free(r->device, parts[i], e->sizes[i]);
+}

@@ -56,4 +56,22 @@ void rig_check_refused(const rig *r, const berthi_request *request, const char *
  */
 void rig_refused_by_each(void (*check)(const rig *r, const void *user), const void *user);
 
+#define RIG_PARTS 16u
+
+/* A request's arguments: bit by bit those that it has, and those whose bytes take time. */
+typedef struct rig_exact {
+    const uint64_t *sizes;
+    uint32_t count; /* RIG_PARTS at most */
+    uint32_t used;
+    uint32_t counted;
+    berthi_request (*request)(const void *user, uint8_t *const *at);
+    const void *user;
+} rig_exact;
+
+/*
+ * On a simulated device of 2 bytes a nanosecond: arguments lie in memory that is exactly as
+ * large, and one that begins 4 bytes behind is refused, and takes no time.
+ */
+void rig_check_exact(const rig *r, const rig_exact *e);
+
 #endif

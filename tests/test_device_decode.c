@@ -489,37 +489,34 @@ test_more_than_a_grid(void)
 
 /* ------------------------------------------------------------------------ simulations */
 
-/* Each argument lies in memory that is exactly as large, or it is refused. */
+/* A request, and where in it its arguments stand. */
+typedef struct slotted {
+    const berthi_request *whole;
+    const size_t *slots;
+    uint32_t count;
+} slotted;
+
+static berthi_request
+put_arguments(const void *user, uint8_t *const *at)
+{
+    const slotted *const s = user;
+    berthi_request request = *s->whole;
+
+    for (uint32_t i = 0; i < s->count; i++)
+        memcpy((char *)&request + s->slots[i], &at[i], sizeof at[i]);
+    return request;
+}
+
 static void
 check_to_the_byte(const berthi_request *whole, const size_t *slots, const uint64_t *sizes,
                   uint32_t count)
 {
-    uint8_t *parts[4];
+    const slotted s = { whole, slots, count };
+    const uint32_t all = (1u << count) - 1;
     rig r;
 
     T_REQUIRE(rig_open(&r, "sim:64MiB,memory=2GB/s"));
-    for (uint32_t i = 0; i < count; i++) {
-        parts[i] = rig_alloc(r.device, sizes[i]);
-        memset(parts[i], 0, sizes[i]);
-    }
-    for (uint32_t odd = 0; odd <= count; odd++) { /* the last time none is */
-        const uint64_t before = rig_now(&r);
-        berthi_request request = *whole;
-        uint64_t bytes = 0;
-
-        for (uint32_t i = 0; i < count; i++) {
-            const void *const at = parts[i] + (i == odd ? 4 : 0);
-
-            memcpy((char *)&request + slots[i], &at, sizeof at);
-            bytes += sizes[i];
-        }
-        CHECK_EQ(r.device->table->launch(r.device, &request, NULL, NULL),
-                 odd == count ? BERTH_OK : BERTH_EINTERNAL);
-        rig_sync(r.device, NULL);
-        CHECK_EQ(rig_now(&r) - before, odd == count ? (bytes + 1) / 2 : 0);
-    }
-    for (uint32_t i = 0; i < count; i++)
-        r.device->table->free(r.device, parts[i], sizes[i]);
+    rig_check_exact(&r, &(rig_exact){ sizes, count, all, all, put_arguments, &s });
     rig_close(&r);
 }
 

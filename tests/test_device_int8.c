@@ -339,39 +339,24 @@ test_odd_addresses(void)
     free_problem(&p);
 }
 
-/*
- * Each of its arguments lies in memory that is exactly as large, or it is refused. Of weights
- * and inputs few columns are read, and none is counted.
- */
+static berthi_request
+request_of(const void *user, uint8_t *const *at)
+{
+    return request_at(user, at);
+}
+
+/* Of weights and inputs few columns are read, and none is counted. */
 static void
 test_simulated_to_the_byte(void)
 {
     problem p = make_problem(&shapes[3]);
-    uint8_t *parts[PARTS];
-    uint64_t bytes = 0;
+    const uint32_t all = (1u << PARTS) - 1;
+    const rig_exact exact = { p.sizes, PARTS, all, all & ~(1u << WEIGHTS | 1u << INPUTS),
+                              request_of, &p };
     rig r;
 
     T_REQUIRE(rig_open(&r, "sim:64MiB,memory=2GB/s"));
-    for (int i = 0; i < PARTS; i++) {
-        parts[i] = rig_alloc(r.device, p.sizes[i]);
-        memset(parts[i], 0, p.sizes[i]);
-        bytes += i != WEIGHTS && i != INPUTS ? p.sizes[i] : 0;
-    }
-    for (int odd = -1; odd < PARTS; odd++) {
-        const uint64_t before = rig_now(&r);
-        berthi_request request;
-        uint8_t *at[PARTS];
-
-        for (int i = 0; i < PARTS; i++)
-            at[i] = parts[i] + (i == odd ? 4 : 0);
-        request = request_at(&p, at);
-        CHECK_EQ(r.device->table->launch(r.device, &request, NULL, NULL),
-                 odd < 0 ? BERTH_OK : BERTH_EINTERNAL);
-        rig_sync(r.device, NULL);
-        CHECK_EQ(rig_now(&r) - before, odd < 0 ? (bytes + 1) / 2 : 0);
-    }
-    for (int i = 0; i < PARTS; i++)
-        r.device->table->free(r.device, parts[i], p.sizes[i]);
+    rig_check_exact(&r, &exact);
     rig_close(&r);
     free_problem(&p);
 }

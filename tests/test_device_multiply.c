@@ -472,49 +472,34 @@ test_odd_addresses(void)
     free_weight(&w);
 }
 
-/* Each of its arguments lies in memory that is exactly as large, or it is refused. */
+static berthi_request
+request_of(const void *user, uint8_t *const *at)
+{
+    berthi_request request = *(const berthi_request *)user;
+    berthi_multiply_arguments *const a = &request.arguments.multiply;
+
+    a->codes = at[0];
+    a->absmax = (const float *)(void *)at[1];
+    a->absmax_codes = at[2];
+    a->inputs = at[3];
+    a->bias = at[4];
+    a->outputs = at[5];
+    a->scratch = (float *)(void *)at[6];
+    return request;
+}
+
 static void
 test_simulated_to_the_byte(void)
 {
-    enum { PARTS = 7 };
     weight w = make_weight(&shapes[1]);
     const berthi_request whole = request_at(&w, w.memory);
     const uint64_t scratch = berthi_multiply_scratch(&whole.arguments.multiply);
-    const uint64_t sizes[PARTS] = { 33 * 512 / 2, 2 * 4, 264, 8 * 512 * 2, 33 * 2,
-                                    33 * 8 * 2, scratch * 4 };
-    uint8_t *parts[PARTS];
+    const uint64_t sizes[] = { 33 * 512 / 2, 2 * 4, 264, 8 * 512 * 2, 33 * 2, 33 * 8 * 2,
+                               scratch * 4 };
     rig r;
 
     T_REQUIRE(rig_open(&r, "sim:64MiB,memory=2GB/s"));
-    for (int i = 0; i < PARTS; i++) {
-        parts[i] = rig_alloc(r.device, sizes[i]);
-        memset(parts[i], 0, sizes[i]);
-    }
-    for (int odd = -1; odd < PARTS; odd++) {
-        berthi_request request = whole;
-        berthi_multiply_arguments *const a = &request.arguments.multiply;
-        uint64_t before = rig_now(&r);
-        uint64_t bytes = 0;
-        uint8_t *at[PARTS];
-
-        for (int i = 0; i < PARTS; i++) {
-            at[i] = parts[i] + (i == odd ? 4 : 0);
-            bytes += sizes[i];
-        }
-        a->codes = at[0];
-        a->absmax = (const float *)(void *)at[1];
-        a->absmax_codes = at[2];
-        a->inputs = at[3];
-        a->bias = at[4];
-        a->outputs = at[5];
-        a->scratch = (float *)(void *)at[6];
-        CHECK_EQ(r.device->table->launch(r.device, &request, NULL, NULL),
-                 odd < 0 ? BERTH_OK : BERTH_EINTERNAL);
-        rig_sync(r.device, NULL);
-        CHECK_EQ(rig_now(&r) - before, odd < 0 ? (bytes + 1) / 2 : 0);
-    }
-    for (int i = 0; i < PARTS; i++)
-        r.device->table->free(r.device, parts[i], sizes[i]);
+    rig_check_exact(&r, &(rig_exact){ sizes, 7, 0x7f, 0x7f, request_of, &whole });
     rig_close(&r);
     free_weight(&w);
 }

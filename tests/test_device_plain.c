@@ -384,37 +384,19 @@ test_odd_addresses(void)
     fake_cuda_end();
 }
 
-/* Each of its arguments lies in memory that is exactly as large, or it is refused. */
+static berthi_request
+request_of(const void *user, uint8_t *const *at)
+{
+    return request_at(user, at);
+}
+
 static void
 check_to_the_byte(const rig *r, const shape *s)
 {
     const problem p = make_problem(s);
-    uint8_t *parts[PARTS];
-    uint64_t bytes = 0;
+    const uint32_t used = ((1u << PARTS) - 1) & ~(s->has_bias ? 0 : 1u << BIAS);
 
-    for (int i = 0; i < PARTS; i++) {
-        const bool is_used = i != BIAS || s->has_bias;
-
-        parts[i] = rig_alloc(r->device, p.sizes[i]);
-        memset(parts[i], 0, p.sizes[i]);
-        bytes += is_used ? p.sizes[i] : 0;
-    }
-    for (int odd = -1; odd < PARTS; odd++) {
-        const bool is_odd = odd >= 0 && (odd != BIAS || s->has_bias);
-        const uint64_t before = rig_now(r);
-        berthi_request request;
-        uint8_t *at[PARTS];
-
-        for (int i = 0; i < PARTS; i++)
-            at[i] = parts[i] + (i == odd ? 4 : 0);
-        request = request_at(&p, at);
-        CHECK_EQ(r->device->table->launch(r->device, &request, NULL, NULL),
-                 is_odd ? BERTH_EINTERNAL : BERTH_OK);
-        rig_sync(r->device, NULL);
-        CHECK_EQ(rig_now(r) - before, is_odd ? 0 : (bytes + 1) / 2);
-    }
-    for (int i = 0; i < PARTS; i++)
-        r->device->table->free(r->device, parts[i], p.sizes[i]);
+    rig_check_exact(r, &(rig_exact){ p.sizes, PARTS, used, used, request_of, &p });
     free(p.memory);
 }
 

@@ -1,61 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_plan.c - `berth plan`: where every byte of a model goes, and why. */
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "tools/cmd_plan.h"
 #include "tools/commands.h"
-#include "tools/encoding.h"
 #include "tools/input.h"
 #include "tools/interrupt.h"
-#include "tools/number.h"
 #include "tools/plan_print.h"
 #include "tools/save.h"
-#include "tools/train_arguments.h"
-
-typedef struct plan_arguments {
-    cli_common common;
-    model_arguments model;
-    encoding_arguments encoding; /* its type in TYPES */
-    const char *max_memory;
-    const char *reserve;
-    const char *reserve_percent;
-    cli_list pins;
-    bool no_offload;
-    int32_t mode; /* in MODES */
-    bool has_cpu_offload;
-    bool has_buffer_offload;
-    const char *device_map;
-    const char *architectures;
-    const char *parallel;
-    int32_t stacks; /* in STACKS */
-    const char *context;
-    const char *batch;
-    int32_t cache_dtype; /* in ENCODING_DTYPES */
-    uint32_t slots;
-    const char *expert_hits;
-    const char *links;
-    const char *link_file;
-    train_arguments train;
-    const char *check;
-    const char *layer;
-    const char *output;
-    bool may_overwrite;
-    bool wants_map;
-    bool wants_json;
-} plan_arguments;
-
-#define TYPES "none|nf4|fp4|int8"
-#define TYPE_NF4 1
-#define STACKS "auto|whole|apart" /* in the order of berth_stacks */
-#define MODES "auto|balanced|balanced_low_0|sequential"
 
 static const cli_option plan_options[] = {
     { "max-memory", 'm', CLI_TEXT, offsetof(plan_arguments, max_memory), "LIST", NULL, NULL,
       "0=20GiB,1=90%,cpu=64GiB,disk=inf: only these; without it, host memory that is free "
       "here and the disk, no GPU" },
-    { "type", 't', CLI_CHOICE, offsetof(plan_arguments, encoding.type), TYPES, NULL, "none",
-      "how weights are stored; none: as they are" },
+    { "type", 't', CLI_CHOICE, offsetof(plan_arguments, encoding.type), PLAN_TYPES, NULL,
+      "none", "how weights are stored; none: as they are" },
     ENCODING_OPTIONS(plan_arguments, encoding),
     ENCODING_CHOICE_OPTIONS(plan_arguments, encoding),
     { "context", 'c', CLI_TEXT, offsetof(plan_arguments, context), "N", NULL, "4096",
@@ -74,7 +34,8 @@ static const cli_option plan_options[] = {
       "all of it on devices that compute, or exit code 6" },
     { "tensor-parallel", '\0', CLI_TEXT, offsetof(plan_arguments, parallel), "R/N", NULL,
       NULL, "only the slices of rank R of N, from 0/N on: rows and columns" },
-    { "stacks", '\0', CLI_CHOICE, offsetof(plan_arguments, stacks), STACKS, NULL, "auto",
+    { "stacks", '\0', CLI_CHOICE, offsetof(plan_arguments, stacks), PLAN_STACKS, NULL,
+      "auto",
       "of experts that are stored as one tensor: whole or apart, each with a berth of its "
       "own; auto takes what is faster" },
     { "slots", '\0', CLI_NUMBER, offsetof(plan_arguments, slots), "N", NULL, NULL,
@@ -90,7 +51,7 @@ static const cli_option plan_options[] = {
     TRAIN_OPTIONS(plan_arguments, train, "paged_adamw_8bit"),
     TRAIN_GRADIENT_OPTIONS(plan_arguments, train),
     TRAIN_LOSS_OPTION(plan_arguments, train),
-    { "mode", '\0', CLI_CHOICE, offsetof(plan_arguments, mode), MODES, NULL, NULL,
+    { "mode", '\0', CLI_CHOICE, offsetof(plan_arguments, mode), PLAN_MODES, NULL, NULL,
       "the map that from_pretrained(device_map=...) makes; auto with --like" },
     { "like", '\0', CLI_CHOICE, offsetof(plan_arguments, encoding.like), ENCODING_ERAS,
       NULL, "hf5", "the release of transformers whose map and choice of layers is followed" },
@@ -154,226 +115,6 @@ static const char *const plan_description[] = {
     NULL,
 };
 
-/* What a run owns. */
-typedef struct planning {
-    session *s;
-    const plan_arguments *a;
-    berth_plan_options options;
-    berth_train_options train;
-    encoding_skips skips;
-    berth_checkpoint *checkpoint;
-    berth_plan *plan;
-    uint32_t layer; /* of --explain */
-} planning;
-
-/* ----------------------------------------------------------------------- checks */
-
-/* What makes a plan has no meaning for one that is there. */
-static berth_status
-check_of_check(const cli_call *call)
-{
-    static const char *const making[] =
-        { "type", "double-quant", "block-size", "storage", "dtype", "skip-modules",
-          "experts", "rules", "keep", "only", "context", "batch", "cache-dtype",
-          "reserve-percent", "reserve", "pin", "no-offload", "slots", "expert-hits", "link",
-          "link-file", "mode", "like", "cpu-offload", "offload-buffers", "device-map",
-          "architectures", "tensor-parallel", "stacks", "train" };
-    berth_status status = BERTH_OK;
-
-    for (size_t i = 0; i < sizeof making / sizeof making[0] && status == BERTH_OK; i++)
-        status = cli_refuse(call, making[i], "with --check");
-    return status;
-}
-
-/* Training has no KV cache, and is planned for whole models; no release has a map for it. */
-static berth_status
-check_training(const cli_call *call, const plan_arguments *a)
-{
-    static const char *const of_others[] = { "cache-dtype", "tensor-parallel", "mode",
-                                             "like", NULL };
-    const bool is_training = a->train.method != NULL;
-    const char *const *const names = is_training ? of_others : train_option_names;
-    berth_status status = BERTH_OK;
-
-    for (size_t i = 0; names[i] != NULL && status == BERTH_OK; i++)
-        status = cli_refuse(call, names[i], is_training ? "with --train" : "without --train");
-    return status;
-}
-
-static berth_status
-check_arguments(const cli_call *call)
-{
-    const plan_arguments *const a = call->arguments;
-    const bool is_imitating = cli_is_given(call, "mode") || cli_is_given(call, "like");
-    const char *const why_not = a->device_map != NULL ? "with --device-map"
-                                : is_imitating        ? NULL
-                                                      : "without --mode or --like";
-    berth_status status = BERTH_OK;
-
-    if (a->check != NULL)
-        status = check_of_check(call);
-    if (status == BERTH_OK)
-        status = check_training(call, a);
-    if (status == BERTH_OK && a->device_map != NULL)
-        status = cli_refuse(call, "mode", "with --device-map");
-    if (status == BERTH_OK && is_imitating && a->device_map == NULL)
-        status = cli_refuse(call, "tensor-parallel", "with --mode or --like");
-    if (status == BERTH_OK && why_not != NULL)
-        status = cli_refuse(call, "cpu-offload", why_not);
-    if (status == BERTH_OK && why_not != NULL)
-        status = cli_refuse(call, "offload-buffers", why_not);
-    if (status == BERTH_OK && a->wants_map)
-        status = cli_refuse(call, "json", "with --hf-map");
-    if (status == BERTH_OK && (a->wants_map || a->wants_json))
-        status = cli_refuse(call, "explain", a->wants_map ? "with --hf-map" : "with --json");
-    if (status == BERTH_OK && a->output == NULL)
-        status = cli_refuse(call, "force", "without --output");
-    return status == BERTH_OK ? input_spare(call, "output", a->output) : status;
-}
-
-static berth_status
-bad_value(const planning *p, const char *option, const char *text, const char *wanted)
-{
-    return cli_bad_value(p->s->call, option, text, strlen(text), wanted);
-}
-
-/* ---------------------------------------------------------------------- options */
-
-/* Per cent, as the share that stays free. */
-static berth_status
-take_reserve(planning *p)
-{
-    const char *const given = p->a->reserve_percent;
-    char text[32];
-    uint64_t share = 0;
-
-    if (!cli_is_given(p->s->call, "reserve-percent"))
-        return BERTH_OK;
-    snprintf(text, sizeof text, "%s%%", given);
-    if (strlen(given) > 16 || strchr(given, '%') != NULL
-        || berth_share_parse(text, &share, NULL) != BERTH_OK)
-        return bad_value(p, "reserve-percent", given, "a number from 0 to 100");
-    p->options.reserve_share = share > 0 ? share : BERTH_RESERVE_NONE;
-    return BERTH_OK;
-}
-
-static berth_status
-take_hits(planning *p)
-{
-    const char *const given = p->a->expert_hits;
-    uint64_t share = 0;
-
-    if (given == NULL)
-        return BERTH_OK;
-    if (berth_share_parse(given, &share, NULL) != BERTH_OK)
-        return bad_value(p, "expert-hits", given, "a share such as 0.6 or 60%");
-    p->options.expert_hits = share > 0 ? share : BERTH_HITS_NONE;
-    return BERTH_OK;
-}
-
-/* "1/4" */
-static berth_status
-take_rank(planning *p)
-{
-    const char *const given = p->a->parallel;
-    const char *const slash = given != NULL ? strchr(given, '/') : NULL;
-    uint64_t rank = 0;
-    uint64_t ranks = 0;
-
-    if (given == NULL)
-        return BERTH_OK;
-    if (slash == NULL || !number_can_parse_tokens(given, (size_t)(slash - given), &rank)
-        || !number_can_parse_tokens(slash + 1, strlen(slash + 1), &ranks) || ranks > 1024
-        || rank >= ranks)
-        return bad_value(p, "tensor-parallel", given,
-                         "a rank, from 0 on, of at most 1024, as in 0/4");
-    p->options.rank = (uint32_t)rank;
-    p->options.ranks = (uint32_t)ranks;
-    return BERTH_OK;
-}
-
-static berth_status
-take_numbers(planning *p)
-{
-    const plan_arguments *const a = p->a;
-    berth_status status;
-
-    if (!number_can_parse_tokens(a->context, strlen(a->context), &p->options.context))
-        return bad_value(p, "context", a->context,
-                         "a number of tokens such as 4096 or 8k, up to " NUMBER_MOST_TEXT);
-    if (p->options.context == 0 && a->train.method != NULL)
-        return cli_usage_error(p->s->call->command, "--context: training needs one, not 0");
-    if (!number_can_parse_tokens(a->batch, strlen(a->batch), &p->options.batch)
-        || p->options.batch == 0)
-        return bad_value(p, "batch", a->batch,
-                         "a number of sequences from 1 to " NUMBER_MOST_TEXT);
-    if (a->slots > 8)
-        return cli_usage_error(p->s->call->command, "--slots: %u is not from 1 to 8", a->slots);
-    status = take_rank(p);
-    if (status == BERTH_OK)
-        status = take_hits(p);
-    return status == BERTH_OK ? take_reserve(p) : status;
-}
-
-/* A map is imitated where one of these was given, and none is in a file. */
-static const char *
-mode_of(const planning *p)
-{
-    /* In the order of MODES. */
-    static const char *const modes[] = { "auto", "balanced", "balanced_low_0",
-                                         "sequential" };
-    const cli_call *const call = p->s->call;
-
-    if (cli_is_given(call, "mode"))
-        return modes[p->a->mode];
-    return cli_is_given(call, "like") && p->a->device_map == NULL ? "auto" : NULL;
-}
-
-static void
-fill_options(planning *p, int32_t type)
-{
-    const plan_arguments *const a = p->a;
-    const encoding_arguments *const e = &a->encoding;
-    berth_plan_options *const options = &p->options;
-
-    options->type = type;
-    options->dtype = encoding_dtype(e->dtype);
-    options->storage = encoding_dtype(e->storage);
-    options->block_size = e->block_size;
-    options->double_quant = e->is_double;
-    options->takes_experts = e->takes_experts;
-    options->like = encoding_era(e->like);
-    options->skip_modules = p->skips.items;
-    options->skip_count = p->skips.count;
-    options->has_skips = e->skip_modules != NULL;
-    options->reject_skips = cli_is_given(p->s->call, "skip-modules");
-    options->keep = e->keep.items;
-    options->keep_count = e->keep.count;
-    options->only = e->only.items;
-    options->only_count = e->only.count;
-    options->rules = e->rules;
-    options->max_memory = a->max_memory;
-    options->reserve = a->reserve;
-    options->pins = a->pins.items;
-    options->pin_count = a->pins.count;
-    options->no_offload = a->no_offload;
-    options->stacks = a->stacks;
-    options->mode = mode_of(p);
-    options->device_map = a->device_map;
-    options->cpu_offload = a->has_cpu_offload;
-    options->buffer_offload = a->has_buffer_offload;
-    options->architectures = a->architectures;
-    options->train = a->train.method != NULL ? &p->train : NULL;
-    options->cache_dtype = encoding_dtype(a->cache_dtype);
-    options->slots = a->slots;
-    options->link_file = a->link_file;
-    options->links = a->links;
-    if (a->link_file == NULL && a->links != NULL && strchr(a->links, '=') == NULL) {
-        options->link_file = a->links;
-        options->links = NULL;
-    }
-}
-
 /* ------------------------------------------------------------------------- plan */
 
 static berth_status
@@ -401,8 +142,8 @@ find_layer(planning *p)
 {
     if (p->a->layer == NULL || plan_has_layer(p->plan, p->a->layer, &p->layer))
         return BERTH_OK;
-    return bad_value(p, "explain", p->a->layer,
-                     "a layer of the plan: give its whole name, as the table shows it");
+    return cli_bad_value(p->s->call, "explain", p->a->layer, strlen(p->a->layer),
+                         "a layer of the plan: give its whole name, as the table shows it");
 }
 
 /* ----------------------------------------------------------------------- output */
@@ -479,18 +220,18 @@ run(planning *p)
 static berth_status
 plan_run(session *s)
 {
-    /* In the order of TYPES. */
+    /* In the order of PLAN_TYPES. */
     static const int32_t encodings[] = { BERTH_ENCODING_NATIVE, BERTH_ENCODING_NF4,
                                          BERTH_ENCODING_FP4, BERTH_ENCODING_INT8 };
     const plan_arguments *const a = s->call->arguments;
     planning p = { .s = s, .a = a };
-    berth_status status = check_arguments(s->call);
+    berth_status status = plan_check_arguments(s->call);
 
     berth_plan_options_init(&p.options);
     if (status == BERTH_OK)
         status = encoding_check(s->call, &a->encoding, encodings[a->encoding.type]);
     if (status == BERTH_OK)
-        status = take_numbers(&p);
+        status = plan_take_numbers(&p);
     berth_train_options_init(&p.train);
     if (status == BERTH_OK && a->train.method != NULL)
         status = train_fill(s->call, &a->train, &p.train);
@@ -499,7 +240,7 @@ plan_run(session *s)
     if (status == BERTH_OK)
         status = session_start(s, STDERR_FILENO, PROGRESS_NEVER);
     if (status == BERTH_OK) {
-        fill_options(&p, encodings[a->encoding.type]);
+        plan_fill_options(&p, encodings[a->encoding.type]);
         status = run(&p);
     }
     berth_plan_destroy(p.plan);
@@ -514,7 +255,7 @@ plan_settle(cli_call *call)
     plan_arguments *const arguments = call->arguments;
 
     if (train_is_qlora(&arguments->train) && !cli_is_given(call, "type"))
-        arguments->encoding.type = TYPE_NF4;
+        arguments->encoding.type = PLAN_TYPE_NF4;
     if (input_is_standard(arguments->output)) {
         arguments->output = NULL; /* what would be in the file, and nothing else */
         arguments->wants_json = !arguments->wants_map;

@@ -141,6 +141,24 @@ planned_end(planned *p)
     berth_context_destroy(p->context);
 }
 
+berth_plan_tier
+planned_get_tier(const planned *p, const char *name)
+{
+    berth_plan_tier tier;
+
+    CHECK_EQ(berth_plan_get_tier(p->plan, planned_tier(p, name), &tier), BERTH_OK);
+    return tier;
+}
+
+berth_plan_layer
+planned_get_layer(const planned *p, const char *name)
+{
+    berth_plan_layer layer;
+
+    CHECK_EQ(berth_plan_get_layer(p->plan, planned_layer(p, name), &layer), BERTH_OK);
+    return layer;
+}
+
 bool
 planned_is_zero(const void *bytes, size_t size)
 {

@@ -48,6 +48,8 @@ void planned_check(const planned *p);
 uint32_t planned_tier(const planned *p, const char *name);
 /* The number of a layer; ends the test when there is none. */
 uint32_t planned_layer(const planned *p, const char *name);
+berth_plan_tier planned_get_tier(const planned *p, const char *name);
+berth_plan_layer planned_get_layer(const planned *p, const char *name);
 
 bool planned_is_zero(const void *bytes, size_t size);
 /* A question about a number that is none: nothing of what was in `out` stays. */

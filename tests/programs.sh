@@ -151,6 +151,7 @@ paths                threadless coverage
 pattern              threadless coverage
 plan                 threadless coverage
 plan_bound           threadless coverage
+plan_check           threadless coverage
 plan_experts         threadless coverage
 plan_follow          threadless coverage
 plan_json            threadless coverage
@@ -158,6 +159,7 @@ plan_layers          threadless coverage
 plan_make            threadless coverage
 plan_map             threadless coverage
 plan_predict         threadless coverage
+plan_refused         threadless coverage
 plan_stay            threadless coverage
 plan_train           threadless coverage
 plan_train_json      threadless coverage

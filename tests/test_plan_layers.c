@@ -47,15 +47,6 @@ begin(planned *p, const char *folder, const char *max_memory, uint64_t context)
     planned_begin(p, folder, &options);
 }
 
-static berth_plan_layer
-layer_of(const planned *p, const char *name)
-{
-    berth_plan_layer layer;
-
-    CHECK_EQ(berth_plan_get_layer(p->plan, planned_layer(p, name), &layer), BERTH_OK);
-    return layer;
-}
-
 /* An encoder has as many blocks as the decoder; what it computes is not kept. */
 static void
 test_encoder(void)
@@ -79,8 +70,8 @@ test_encoder(void)
     T_REQUIRE(p.status == BERTH_OK);
     planned_check(&p);
     for (uint32_t i = 0; i < 2; i++) {
-        CHECK_EQ(layer_of(&p, fixture_format("encoder.block.%u", i)).cache_bytes, 0);
-        CHECK_GT(layer_of(&p, fixture_format("decoder.block.%u", i)).cache_bytes, 0);
+        CHECK_EQ(planned_get_layer(&p, fixture_format("encoder.block.%u", i)).cache_bytes, 0);
+        CHECK_GT(planned_get_layer(&p, fixture_format("decoder.block.%u", i)).cache_bytes, 0);
     }
     planned_end(&p);
 }
@@ -109,8 +100,9 @@ test_tower(void)
     T_REQUIRE(p.status == BERTH_OK);
     planned_check(&p);
     for (uint32_t i = 0; i < 2; i++) {
-        CHECK_EQ(layer_of(&p, fixture_format("model.visual.blocks.%u", i)).cache_bytes, 0);
-        CHECK_GT(layer_of(&p, fixture_format("model.language_model.layers.%u", i)).cache_bytes,
+        CHECK_EQ(planned_get_layer(&p, fixture_format("model.visual.blocks.%u", i)).cache_bytes, 0);
+        CHECK_GT(planned_get_layer(&p, fixture_format("model.language_model.layers.%u", i))
+                     .cache_bytes,
                  0);
     }
     planned_end(&p);
@@ -139,9 +131,9 @@ test_further_tokens(void)
     begin(&p, folder, "0=1GiB", 128);
     T_REQUIRE(p.status == BERTH_OK);
     planned_check(&p);
-    CHECK_EQ(layer_of(&p, "model.layers.0").cache_bytes, 128 * (32 + 16) * 2);
-    CHECK_EQ(layer_of(&p, "model.layers.1").cache_bytes, 128 * (32 + 16) * 2);
-    CHECK_EQ(layer_of(&p, "model.layers.2").cache_bytes, 0);
+    CHECK_EQ(planned_get_layer(&p, "model.layers.0").cache_bytes, 128 * (32 + 16) * 2);
+    CHECK_EQ(planned_get_layer(&p, "model.layers.1").cache_bytes, 128 * (32 + 16) * 2);
+    CHECK_EQ(planned_get_layer(&p, "model.layers.2").cache_bytes, 0);
     planned_end(&p);
 }
 
@@ -166,14 +158,14 @@ test_states(void)
     begin(&p, folder, "0=1GiB", 128);
     T_REQUIRE(p.status == BERTH_OK);
     planned_check(&p);
-    CHECK_EQ(layer_of(&p, "model.layers.0").cache_bytes, 64 * 4 * 2);
-    CHECK_EQ(layer_of(&p, "model.layers.1").cache_bytes, 128 * 2 * 2 * 16 * 2);
+    CHECK_EQ(planned_get_layer(&p, "model.layers.0").cache_bytes, 64 * 4 * 2);
+    CHECK_EQ(planned_get_layer(&p, "model.layers.1").cache_bytes, 128 * 2 * 2 * 16 * 2);
     planned_end(&p);
     /* Without a context nothing is kept. */
     begin(&p, folder, "0=1GiB", 0);
     T_REQUIRE(p.status == BERTH_OK);
-    CHECK_EQ(layer_of(&p, "model.layers.0").cache_bytes, 0);
-    CHECK_EQ(layer_of(&p, "model.layers.1").cache_bytes, 0);
+    CHECK_EQ(planned_get_layer(&p, "model.layers.0").cache_bytes, 0);
+    CHECK_EQ(planned_get_layer(&p, "model.layers.1").cache_bytes, 0);
     planned_end(&p);
 }
 
@@ -245,7 +237,7 @@ test_strays(void)
     T_REQUIRE(p.status == BERTH_OK);
     planned_check(&p);
     CHECK_EQ(p.summary.layer_count, 2);
-    CHECK_EQ(layer_of(&p, "layers.0").berth_count, 1);
+    CHECK_EQ(planned_get_layer(&p, "layers.0").berth_count, 1);
     CHECK_EQ(berth_plan_get_layer(p.plan, 1, &last), BERTH_OK);
     CHECK_STR(last.name, "");
     CHECK_EQ(last.berth_count, 2);

@@ -412,13 +412,9 @@ berth_bench_start(berth_context *context, const berth_bench_options *options,
     berthi_bench *b;
     berth_status status;
 
-    berthi_error_clear(error);
-    if (out_job == NULL)
-        return berthi_fail_argument(error, "out_job", "is NULL");
-    *out_job = NULL;
-    if (context == NULL)
-        return berthi_fail_argument(error, "context", "is NULL");
-    status = berthi_options_take(&taken, sizeof taken, options, "options", error);
+    status = berthi_job_check_start(context, "context", out_job, error);
+    if (status == BERTH_OK)
+        status = berthi_options_take(&taken, sizeof taken, options, "options", error);
     if (status == BERTH_OK)
         status = check_options(&taken, error);
     if (status == BERTH_OK)

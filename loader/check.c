@@ -442,13 +442,9 @@ berth_check_start(berth_model *model, const berth_check_options *options,
     check *c;
     berth_status status;
 
-    berthi_error_clear(error);
-    if (out_job == NULL)
-        return berthi_fail_argument(error, "out_job", "is NULL");
-    *out_job = NULL;
-    if (model == NULL)
-        return berthi_fail_argument(error, "model", "is NULL");
-    status = berthi_options_take(&taken, sizeof taken, options, "options", error);
+    status = berthi_job_check_start(model, "model", out_job, error);
+    if (status == BERTH_OK)
+        status = berthi_options_take(&taken, sizeof taken, options, "options", error);
     if (status != BERTH_OK)
         return status;
     c = berthi_memory_zalloc(model->context, BERTHI_PURPOSE_OBJECT, sizeof *c);

@@ -343,15 +343,11 @@ berthi_convert_start(berth_context *context, berth_checkpoint *checkpoint,
 
     if (error == NULL)
         error = &ignored; /* what failed decides what is done next */
-    berthi_error_clear(error);
-    if (out_job == NULL)
-        return berthi_fail_argument(error, "out_job", "is NULL");
-    *out_job = NULL;
-    if (context == NULL)
-        return berthi_fail_argument(error, "context", "is NULL");
-    if (checkpoint == NULL)
-        return berthi_fail_argument(error, "checkpoint", "is NULL");
-    status = berthi_options_take(&mine, sizeof mine, options, "options", error);
+    status = berthi_job_check_start(context, "context", out_job, error);
+    if (status == BERTH_OK && checkpoint == NULL)
+        status = berthi_fail_argument(error, "checkpoint", "is NULL");
+    if (status == BERTH_OK)
+        status = berthi_options_take(&mine, sizeof mine, options, "options", error);
     if (status != BERTH_OK)
         return status;
     set_defaults(&mine);

@@ -401,15 +401,11 @@ berth_diff_start(berth_context *context, berth_checkpoint *a, berth_checkpoint *
     berthi_diff *diff;
     berth_status status;
 
-    berthi_error_clear(error);
-    if (out_job == NULL)
-        return berthi_fail_argument(error, "out_job", "is NULL");
-    *out_job = NULL;
-    if (context == NULL)
-        return berthi_fail_argument(error, "context", "is NULL");
-    if (a == NULL || b == NULL)
-        return berthi_fail_argument(error, a == NULL ? "a" : "b", "is NULL");
-    status = berthi_options_take(&mine, sizeof mine, options, "options", error);
+    status = berthi_job_check_start(context, "context", out_job, error);
+    if (status == BERTH_OK && (a == NULL || b == NULL))
+        status = berthi_fail_argument(error, a == NULL ? "a" : "b", "is NULL");
+    if (status == BERTH_OK)
+        status = berthi_options_take(&mine, sizeof mine, options, "options", error);
     if (status != BERTH_OK)
         return status;
     mistake = find_mistake(&mine);

@@ -230,6 +230,17 @@ run_job(void *argument)
 }
 
 berth_status
+berthi_job_check_start(const void *owner, const char *name, berth_job **out_job,
+                       berth_error *error)
+{
+    berthi_error_clear(error);
+    if (out_job == NULL)
+        return berthi_fail_argument(error, "out_job", "is NULL");
+    *out_job = NULL;
+    return owner != NULL ? BERTH_OK : berthi_fail_argument(error, name, "is NULL");
+}
+
+berth_status
 berthi_job_start(berth_context *context, const berthi_job_work *work, berth_job **out_job,
                  berth_error *error)
 {

@@ -28,6 +28,12 @@ typedef struct berthi_job_work {
     uint64_t stall_ns; /* without movement, before it is called a stall; 0: 5 s */
 } berthi_job_work;
 
+/*
+ * What every start does first: nothing of an earlier call is left in *out_job and `error`.
+ * ARGUMENT: `out_job` is NULL, or `owner`, the argument of that name.
+ */
+berth_status berthi_job_check_start(const void *owner, const char *name,
+                                    berth_job **out_job, berth_error *error);
 /* Copies `work`. On failure `user` has been freed with `fini`. */
 berth_status berthi_job_start(berth_context *context, const berthi_job_work *work,
                               berth_job **out_job, berth_error *error);

@@ -383,16 +383,13 @@ static berth_status
 check_arguments(berth_context *context, const berth_checkpoint *checkpoint,
                 const berth_plan *plan, berth_job **out_job, berth_error *error)
 {
-    if (out_job == NULL)
-        return berthi_fail_argument(error, "out_job", "is NULL");
-    *out_job = NULL;
-    if (context == NULL)
-        return berthi_fail_argument(error, "context", "is NULL");
+    const berth_status status = berthi_job_check_start(context, "context", out_job, error);
+
+    if (status != BERTH_OK)
+        return status;
     if (checkpoint == NULL)
         return berthi_fail_argument(error, "checkpoint", "is NULL");
-    if (plan == NULL)
-        return berthi_fail_argument(error, "plan", "is NULL");
-    return BERTH_OK;
+    return plan != NULL ? BERTH_OK : berthi_fail_argument(error, "plan", "is NULL");
 }
 
 /* What the plan says that slabs are. */
@@ -431,7 +428,6 @@ berth_load_start(berth_context *context, const berth_checkpoint *checkpoint,
     berthi_load *load;
     berth_status status;
 
-    berthi_error_clear(error);
     status = check_arguments(context, checkpoint, plan, out_job, error);
     if (status == BERTH_OK)
         status = berthi_options_take(&taken, sizeof taken, options, "options", error);

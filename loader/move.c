@@ -299,15 +299,6 @@ free_move(void *user)
 /* -------------------------------------------------------------------------- start */
 
 static berth_status
-check_arguments(const berth_model *model, berth_job **out_job, berth_error *error)
-{
-    if (out_job == NULL)
-        return berthi_fail_argument(error, "out_job", "is NULL");
-    *out_job = NULL;
-    return model != NULL ? BERTH_OK : berthi_fail_argument(error, "model", "is NULL");
-}
-
-static berth_status
 create_side(berth_model *model, side **out, berth_error *error)
 {
     side *const s = berthi_memory_zalloc(model->context, BERTHI_PURPOSE_OBJECT, sizeof *s);
@@ -386,8 +377,7 @@ berth_model_sleep_start(berth_model *model, const berth_move_options *options,
     berth_status status;
     move *m;
 
-    berthi_error_clear(error);
-    status = check_arguments(model, out_job, error);
+    status = berthi_job_check_start(model, "model", out_job, error);
     if (status == BERTH_OK)
         status = begin(model, false, options, &m, error);
     if (status != BERTH_OK)
@@ -404,8 +394,7 @@ berth_model_wake_start(berth_model *model, const berth_move_options *options,
     berth_status status;
     move *m;
 
-    berthi_error_clear(error);
-    status = check_arguments(model, out_job, error);
+    status = berthi_job_check_start(model, "model", out_job, error);
     if (status == BERTH_OK)
         status = begin(model, true, options, &m, error);
     if (status != BERTH_OK)
@@ -422,8 +411,7 @@ berth_model_move_start(berth_model *model, const berth_plan *plan,
     berth_status status;
     move *m;
 
-    berthi_error_clear(error);
-    status = check_arguments(model, out_job, error);
+    status = berthi_job_check_start(model, "model", out_job, error);
     if (status == BERTH_OK && plan == NULL)
         status = berthi_fail_argument(error, "plan", "is NULL");
     if (status == BERTH_OK)
@@ -447,8 +435,7 @@ berth_model_swap_start(berth_model *model, berth_model *other,
     berth_status status;
     move *m;
 
-    berthi_error_clear(error);
-    status = check_arguments(model, out_job, error);
+    status = berthi_job_check_start(model, "model", out_job, error);
     if (status == BERTH_OK && other == NULL)
         status = berthi_fail_argument(error, "other", "is NULL");
     if (status == BERTH_OK && other == model)

@@ -408,17 +408,13 @@ berth_slices_start(berth_context *context, const berth_checkpoint *checkpoint,
     berth_status status;
     slicing *s = NULL;
 
-    berthi_error_clear(error);
-    if (out_job == NULL)
-        return berthi_fail_argument(error, "out_job", "is NULL");
-    *out_job = NULL;
-    if (context == NULL)
-        return berthi_fail_argument(error, "context", "is NULL");
-    if (checkpoint == NULL)
-        return berthi_fail_argument(error, "checkpoint", "is NULL");
-    if (slices == NULL && count > 0)
-        return berthi_fail_argument(error, "slices", "is NULL");
-    status = berthi_options_take(&taken, sizeof taken, options, "options", error);
+    status = berthi_job_check_start(context, "context", out_job, error);
+    if (status == BERTH_OK && checkpoint == NULL)
+        status = berthi_fail_argument(error, "checkpoint", "is NULL");
+    if (status == BERTH_OK && slices == NULL && count > 0)
+        status = berthi_fail_argument(error, "slices", "is NULL");
+    if (status == BERTH_OK)
+        status = berthi_options_take(&taken, sizeof taken, options, "options", error);
     if (status == BERTH_OK && (taken.io < BERTH_IO_AUTO || taken.io > BERTH_IO_BUFFERED))
         status = berthi_fail_argument(error, "options", "has an unknown io");
     if (status == BERTH_OK)

@@ -372,15 +372,11 @@ berth_verify_start(berth_context *context, berth_checkpoint *checkpoint,
     berth_status status;
     verify *v;
 
-    berthi_error_clear(error);
-    if (out_job == NULL)
-        return berthi_fail_argument(error, "out_job", "is NULL");
-    *out_job = NULL;
-    if (context == NULL)
-        return berthi_fail_argument(error, "context", "is NULL");
-    if (checkpoint == NULL)
-        return berthi_fail_argument(error, "checkpoint", "is NULL");
-    status = berthi_options_take(&mine, sizeof mine, options, "options", error);
+    status = berthi_job_check_start(context, "context", out_job, error);
+    if (status == BERTH_OK && checkpoint == NULL)
+        status = berthi_fail_argument(error, "checkpoint", "is NULL");
+    if (status == BERTH_OK)
+        status = berthi_options_take(&mine, sizeof mine, options, "options", error);
     if (status == BERTH_OK)
         status = check_options(&mine, error);
     if (status == BERTH_OK)

@@ -52,6 +52,8 @@ typedef struct berthi_decoder {
     const void *scales;   /* scaled      */
     int32_t scale_dtype;
     bool is_single_scale; /* one scale for all matrices */
+    uint64_t scale_columns;
+    uint64_t scale_count; /* of one matrix */
 } berthi_decoder;
 
 /* False when the record's encoding cannot be decoded, and for FOREIGN always. */

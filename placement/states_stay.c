@@ -100,7 +100,6 @@ berthi_states_can_choose(berthi_arena *arena, const uint64_t *bytes, uint32_t co
     const uint64_t slots = count + UINT64_C(1);
     uint64_t *const sorted = berthi_arena_alloc(arena, slots * sizeof *sorted, 8);
     search s = { .room = room, .left = room };
-    uint32_t behind = 0;
 
     s.classes = berthi_arena_alloc(arena, slots * sizeof *s.classes, 8);
     if (sorted == NULL || s.classes == NULL)
@@ -111,7 +110,8 @@ berthi_states_can_choose(berthi_arena *arena, const uint64_t *bytes, uint32_t co
     list_classes(&s, sorted, count);
     fill(&s, 0);
     for (uint32_t step = 0; step < STEPS && s.best < room; step++) {
-        behind = step_back(&s);
+        const uint32_t behind = step_back(&s);
+
         if (behind == 0)
             break;
         fill(&s, behind);

@@ -133,34 +133,44 @@ is_same_statistics(const berthi_diff_run *run,
     return true;
 }
 
+static berth_status
+compare_companions(berthi_diff_batch *batch, const companion *a, const companion *b,
+                   bool *out_are_same, berth_error *error)
+{
+    uint8_t pages[2][PAGE_BYTES];
+
+    *out_are_same = a->bytes == b->bytes && a->dtype == b->dtype;
+    for (uint64_t at = 0; *out_are_same && at < a->bytes; at += PAGE_BYTES) {
+        const uint64_t part = berthi_min_u64(a->bytes - at, PAGE_BYTES);
+        berth_status status =
+            berthi_diff_read(batch, a->file, pages[0], part, a->offset + at, error);
+
+        if (status == BERTH_OK)
+            status = berthi_diff_read(batch, b->file, pages[1], part, b->offset + at, error);
+        if (status != BERTH_OK)
+            return status;
+        *out_are_same = memcmp(pages[0], pages[1], part) == 0;
+    }
+    return BERTH_OK;
+}
+
 /* Companions that only other readers decode with: tables, states. */
 static berth_status
 compare_rest(berthi_diff_batch *batch, berthi_diff_run *run, berth_error *error)
 {
-    uint8_t pages[2][PAGE_BYTES];
+    const uint32_t count = companion_count(run, 0);
     berth_status status = BERTH_OK;
 
-    run->is_same = run->has_same_statistics
-                   && companion_count(run, 0) == companion_count(run, 1)
+    run->is_same = run->has_same_statistics && count == companion_count(run, 1)
                    && run->pair.sides[0].entry->dtype == run->pair.sides[1].entry->dtype;
     for (uint32_t i = decoding_count(run, 0);
-         run->is_same && i < companion_count(run, 0); i++) {
+         status == BERTH_OK && run->is_same && i < count; i++) {
         const companion a = companion_of(batch->diff, run, 0, i);
         const companion b = companion_of(batch->diff, run, 1, i);
 
-        run->is_same = a.bytes == b.bytes && a.dtype == b.dtype;
-        for (uint64_t at = 0; run->is_same && at < a.bytes; at += PAGE_BYTES) {
-            const uint64_t part = berthi_min_u64(a.bytes - at, PAGE_BYTES);
-
-            status = berthi_diff_read(batch, a.file, pages[0], part, a.offset + at, error);
-            if (status == BERTH_OK)
-                status = berthi_diff_read(batch, b.file, pages[1], part, b.offset + at, error);
-            if (status != BERTH_OK)
-                return status;
-            run->is_same = memcmp(pages[0], pages[1], part) == 0;
-        }
+        status = compare_companions(batch, &a, &b, &run->is_same, error);
     }
-    return BERTH_OK;
+    return status;
 }
 
 berth_status

@@ -173,6 +173,17 @@ find_menus(const berthi_stream_device *device, berthi_stream_menus *menus,
     }
 }
 
+static uint32_t
+find_smallest(const uint64_t *group_bytes, uint32_t count)
+{
+    uint32_t smallest = 0;
+
+    for (uint32_t i = 1; i < count; i++)
+        if (group_bytes[i] < group_bytes[smallest])
+            smallest = i;
+    return smallest;
+}
+
 /* The smallest so far gets the next largest. Returns how many groups there are. */
 static uint32_t
 group_pieces(berthi_stream_layer *layer, uint32_t limit, uint64_t *group_bytes)
@@ -181,16 +192,10 @@ group_pieces(berthi_stream_layer *layer, uint32_t limit, uint64_t *group_bytes)
 
     memset(group_bytes, 0, limit * sizeof *group_bytes);
     for (uint32_t i = 0; i < layer->dense_count; i++) {
-        uint32_t best = i;
+        const uint32_t group = i < count ? i : find_smallest(group_bytes, count);
 
-        if (i >= count) {
-            best = 0;
-            for (uint32_t j = 1; j < count; j++)
-                if (group_bytes[j] < group_bytes[best])
-                    best = j;
-        }
-        layer->dense[i].group = best;
-        group_bytes[best] += layer->dense[i].bytes;
+        layer->dense[i].group = group;
+        group_bytes[group] += layer->dense[i].bytes;
     }
     return count;
 }

@@ -20,25 +20,32 @@ end_of_set(const char *set)
     return *set == ']' ? set + 1 : NULL;
 }
 
+static bool
+is_ascii(const char *at, const char *end)
+{
+    while (at < end && (unsigned char)*at < 0x80)
+        at++;
+    return at == end;
+}
+
 const char *
 berthi_glob_check(const char *pattern)
 {
     if (*pattern == '\0')
         return "an empty pattern";
     while (*pattern != '\0') {
-        const char *end;
-
         if (*pattern == '\\') {
             if (pattern[1] == '\0')
                 return "nothing follows the last \\";
             pattern += 2;
         } else if (*pattern == '[') {
-            end = end_of_set(pattern + 1);
+            const char *const end = end_of_set(pattern + 1);
+
             if (end == NULL)
                 return "a [ without ]";
-            for (; pattern < end; pattern++)
-                if ((unsigned char)*pattern >= 0x80)
-                    return "a set of characters beyond ASCII";
+            if (!is_ascii(pattern, end))
+                return "a set of characters beyond ASCII";
+            pattern = end;
         } else {
             pattern++;
         }

@@ -46,17 +46,27 @@ node_of(const berthi_json_value *object)
 }
 
 static bool
+holds(const berthi_json_value *list, berthi_text word)
+{
+    for (const berthi_json_value *at = berthi_json_first(list); at != NULL;
+         at = berthi_json_next(at)) {
+        const char *text;
+
+        if (berthi_json_can_read_string(at, &text)
+            && berthi_text_is(word, text))
+            return true;
+    }
+    return false;
+}
+
+static bool
 is_never_split(const berthi_build *build, const char *class_name)
 {
-    for (const build_classes *set = build->no_split; set != NULL; set = set->next)
-        for (const berthi_json_value *at = berthi_json_first(set->names); at != NULL;
-             at = berthi_json_next(at)) {
-            const char *name;
+    const build_classes *set = build->no_split;
 
-            if (berthi_json_can_read_string(at, &name) && strcmp(name, class_name) == 0)
-                return true;
-        }
-    return false;
+    while (set != NULL && !holds(set->names, berthi_text_of(class_name)))
+        set = set->next;
+    return set != NULL;
 }
 
 /* A block: a module that holds everything below its path. */
@@ -368,20 +378,6 @@ find_optional(const berthi_build *build, berthi_text path)
            && !berthi_build_is_match(berthi_json_key(at), path.bytes, path.length))
         at = berthi_json_next(at);
     return at;
-}
-
-static bool
-holds(const berthi_json_value *list, berthi_text word)
-{
-    for (const berthi_json_value *at = berthi_json_first(list); at != NULL;
-         at = berthi_json_next(at)) {
-        const char *text;
-
-        if (berthi_json_can_read_string(at, &text)
-            && berthi_text_is(word, text))
-            return true;
-    }
-    return false;
 }
 
 const berthi_json_value *

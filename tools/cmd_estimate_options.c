@@ -165,12 +165,11 @@ check_weights(const estimate_call *r)
 }
 
 static berth_status
-take_sizes(estimate_call *r)
+take_lengths(estimate_call *r)
 {
+    static const char tokens[] = "a number of tokens from 1 to " NUMBER_MOST_TEXT;
     const estimate_arguments *const a = r->a;
     berth_estimate_options *const options = &r->options;
-    uint64_t percent = 10;
-    uint64_t lost = 5;
     berth_status status =
         take_list(r, "context", a->contexts, false, r->contexts, &options->context_count);
 
@@ -182,25 +181,30 @@ take_sizes(estimate_call *r)
         options->contexts = r->contexts;
     }
     if (status == BERTH_OK)
-        status = take_number(r, "prompt", a->prompt, 1, UINT64_MAX,
-                             "a number of tokens from 1 to " NUMBER_MOST_TEXT,
-                             &options->prompt);
+        status = take_number(r, "prompt", a->prompt, 1, UINT64_MAX, tokens, &options->prompt);
     if (status == BERTH_OK)
-        status = take_number(r, "source", a->source, 1, UINT64_MAX,
-                             "a number of tokens from 1 to " NUMBER_MOST_TEXT,
-                             &options->source);
+        status = take_number(r, "source", a->source, 1, UINT64_MAX, tokens, &options->source);
     if (status == BERTH_OK)
         status = take_number(r, "batch", a->batch, 1, UINT32_MAX,
                              "a number of sequences from 1 to 4294967295", &options->batch);
+    return status;
+}
+
+static berth_status
+take_memory(estimate_call *r)
+{
+    static const char percents[] = "a number from 0 to 100";
+    const estimate_arguments *const a = r->a;
+    berth_estimate_options *const options = &r->options;
+    uint64_t percent = 10;
+    uint64_t lost = 5;
+    berth_status status =
+        take_list(r, "fit", a->budgets, true, r->budgets, &options->budget_count);
+
     if (status == BERTH_OK)
-        status =
-            take_list(r, "fit", a->budgets, true, r->budgets, &options->budget_count);
+        status = take_number(r, "reserve-percent", a->reserve, 0, 100, percents, &percent);
     if (status == BERTH_OK)
-        status = take_number(r, "reserve-percent", a->reserve, 0, 100,
-                             "a number from 0 to 100", &percent);
-    if (status == BERTH_OK)
-        status = take_number(r, "fragmentation", a->fragmentation, 0, 100,
-                             "a number from 0 to 100", &lost);
+        status = take_number(r, "fragmentation", a->fragmentation, 0, 100, percents, &lost);
     if (status == BERTH_OK && options->budget_count > 1 && a->train.method != NULL)
         status = cli_usage_error(r->s->call->command,
                                  "--fit: training is planned for one device");
@@ -264,7 +268,9 @@ estimate_take_arguments(estimate_call *r)
     take_weights(r);
     status = check_arguments(r);
     if (status == BERTH_OK)
-        status = take_sizes(r);
+        status = take_lengths(r);
+    if (status == BERTH_OK)
+        status = take_memory(r);
     if (status == BERTH_OK)
         status = take_training(r);
     return status == BERTH_OK ? check_weights(r) : status;

@@ -208,6 +208,15 @@ is_special(const char *path)
     return stat(path, &found) == 0 && !S_ISREG(found.st_mode) && !S_ISDIR(found.st_mode);
 }
 
+static berth_status
+refuse_file(berth_error *error, const char *path, const char *why)
+{
+    (void)llama_fail(error, BERTH_EINVAL, NULL, "%s", why);
+    if (error != NULL)
+        berth_text_escape(path, strlen(path), error->file, sizeof error->file);
+    return BERTH_EINVAL;
+}
+
 berth_status
 llama_logits_check(const char *path, bool may_overwrite, berth_error *error)
 {
@@ -216,6 +225,9 @@ llama_logits_check(const char *path, bool may_overwrite, berth_error *error)
 
     if (is_special(path))
         return BERTH_OK;
+    if (draft_is_in_hub_cache(path))
+        return refuse_file(error, path, "lies in the hub cache, whose files are shared and "
+                                        "never changed: name a file elsewhere");
     why = draft_begin(&d, path, may_overwrite);
     if (why == 0)
         why = draft_end(&d, false);
@@ -252,15 +264,6 @@ is_file_of(const char *path, const char *file, const struct stat *wanted)
     is_same = is_file(name, wanted);
     free(name);
     return is_same;
-}
-
-static berth_status
-refuse_file(berth_error *error, const char *path, const char *why)
-{
-    (void)llama_fail(error, BERTH_EINVAL, NULL, "%s", why);
-    if (error != NULL)
-        berth_text_escape(path, strlen(path), error->file, sizeof error->file);
-    return BERTH_EINVAL;
 }
 
 berth_status

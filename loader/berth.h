@@ -3768,7 +3768,8 @@ BERTH_API berth_status berth_optimizer_make_room(berth_optimizer *optimizer,
  *                       way
  *   BERTH_ENOENT        there is no such folder, or this process may not write to it; what
  *                       has the name is no file
- *   BERTH_EIO           among others no room, and how much is missing
+ *   BERTH_EIO           among others no room, and how much is missing; the folder could not
+ *                       be flushed: what had the name may be replaced, by a whole file
  *   BERTH_ENODEV        a device with states is lost
  *   BERTH_ENOMEM
  *   BERTH_EUNSUPPORTED  names too long, or too many, for the header of one file

@@ -596,6 +596,7 @@ check_late(berth_status status, const berth_error *error, uint64_t begin_ns)
 {
     CHECK_EQ(status, BERTH_EIO);
     CHECK_EQ(error->reason, BERTH_REASON_TIMEOUT);
+    CHECK_CONTAINS(error->message, "for 100 milliseconds");
     CHECK_LT(berthi_sys_now_ns() - begin_ns, WAIT_MS * HUNG_MS_NS + HUNG_SLACK_NS);
 }
 

@@ -147,6 +147,19 @@ refuse_unused(const berthi_plan_source *source, const pin *p, berth_error *error
     return fail_pin(p->text, "pins nothing: no layer or tensor is called so", error);
 }
 
+/* By the first of the pins that has it. */
+static void
+pin_tensor(berthi_plan_source *source, pin *pins, uint32_t count, uint32_t tensor)
+{
+    for (uint32_t k = 0; k < count; k++)
+        if (is_pinned(source, &pins[k], &source->tensors[tensor])) {
+            if (pinned_with(source, tensor)->tier == BERTHI_NO_TIER)
+                pinned_with(source, tensor)->tier = pins[k].tier;
+            pins[k].is_used = true;
+            return;
+        }
+}
+
 berth_status
 berthi_plan_pin(berthi_plan_source *source, berth_error *error)
 {
@@ -161,13 +174,7 @@ berthi_plan_pin(berthi_plan_source *source, berth_error *error)
         status = parse(source, source->options->pins[i], &pins[i], error);
     for (uint32_t i = 0; i < source->input.tensor_count && count > 0
                          && status == BERTH_OK; i++)
-        for (uint32_t k = 0; k < count; k++)
-            if (is_pinned(source, &pins[k], &source->tensors[i])) {
-                if (pinned_with(source, i)->tier == BERTHI_NO_TIER)
-                    pinned_with(source, i)->tier = pins[k].tier;
-                pins[k].is_used = true;
-                break;
-            }
+        pin_tensor(source, pins, count, i);
     for (uint32_t k = 0; k < count && status == BERTH_OK; k++)
         if (!pins[k].is_used)
             status = refuse_unused(source, &pins[k], error);

@@ -1028,7 +1028,9 @@ typedef struct berth_convert_options {
     berth_finding_function finding; /* non-finite values, files left out, and what may
                                        not be meant: no config.json, one shard of
                                        several, experts that int8 cannot hold, modules
-                                       to skip that are not there                     */
+                                       to skip that are not there, and what transformers
+                                       does not run: two widths, codes of what is no
+                                       layer, a tied head that is not skipped         */
     void *finding_user;
     berth_coverage_function coverage;
     void *coverage_user;

@@ -2,7 +2,8 @@
 /*
  * convert_remarks.c - what a conversion does though it may not be what was meant:
  * part of a model, a model that no loader knows, nothing that is quantized, a tied head that
- * is not skipped, experts that stay as they are, two widths in one model.
+ * is not skipped, experts that stay as they are, codes of what is no layer, two widths in one
+ * model.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "loader/findings.h"
 #include "loader/index.h"
 #include "loader/weights.h"
+#include "quant/rules_skip.h"
 
 static void
 remark_config(berthi_convert *convert, berthi_findings *findings)
@@ -180,6 +182,43 @@ remark_experts(berthi_convert *convert, berthi_findings *findings)
                            count);
 }
 
+/* ---------------------------------------------------------------------- no layers */
+
+/* Quantized by a rule of the user's: a release quantizes layers, and experts if asked. */
+static bool
+is_no_layer(const berthi_convert *convert, uint32_t weight)
+{
+    const berthi_recipe *const recipe = &convert->recipe;
+    const berthi_parameter *const p = recipe->architecture->parameter_of[weight];
+    const int32_t encoding = recipe->weights[weight].storage.encoding;
+
+    if (encoding == BERTH_ENCODING_NATIVE
+        || (p->is_experts && convert->options.takes_experts != 0))
+        return false;
+    return !berthi_skip_is_layer(recipe->architecture, p) || p->remade != NULL
+           || (p->is_alone && encoding == BERTH_ENCODING_INT8);
+}
+
+/* It makes quantized layers of linear ones alone. */
+static void
+remark_no_layers(berthi_convert *convert, berthi_findings *findings)
+{
+    berthi_about about;
+    uint32_t count;
+
+    if (convert->recipe.rules == NULL || convert->checkpoint->config_text == NULL)
+        return;
+    count = count_weights(convert, is_no_layer, &about);
+    if (count == 0)
+        return;
+    berthi_findings_remark(findings, BERTH_SEVERITY_WARNING, BERTH_REASON_UNSUPPORTED,
+                           &about,
+                           "is one of %" PRIu32 " weights that rules quantize and "
+                           "transformers has no quantized layers for: berth reads the model, "
+                           "transformers does not",
+                           count);
+}
+
 /* --------------------------------------------------------------------- mixtures */
 
 static bool
@@ -231,6 +270,7 @@ berthi_convert_remark(berthi_convert *convert)
     remark_none(convert, &findings);
     remark_tied(convert, &findings);
     remark_experts(convert, &findings);
+    remark_no_layers(convert, &findings);
     remark_mixture(convert, &findings);
     berthi_findings_fini(&findings);
 }

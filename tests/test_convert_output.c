@@ -528,6 +528,59 @@ test_tied_head(void)
     check_remark(&c, model, 0, 0, "", "");
 }
 
+/* A rule may quantize what loaders cannot load so; what a release quantizes they can. */
+static void
+test_no_layers(void)
+{
+    static const char words[] = "weights that rules quantize and transformers has no quantized "
+                                "layers for: berth reads the model, transformers does not";
+    const char *const model =
+        make("BF16 9x32 nomic_bert.embeddings.word_embeddings.weight\n"
+             "BF16 96x32 nomic_bert.encoder.layers.0.attn.Wqkv.weight\n"
+             "BF16 32x32 nomic_bert.encoder.layers.0.attn.out_proj.weight\n");
+    const char *const rules = in(fixture_folder(), "rules");
+    converted c;
+
+    fixture_text(in(model, "config.json"),
+                 "{\"architectures\": [\"NomicBertForMaskedLM\"], "
+                 "\"model_type\": \"nomic_bert\", \"dtype\": \"bfloat16\"}");
+    converted_begin(&c, NULL, BERTH_ENCODING_NF4);
+    check_remark(&c, model, 0, 0, "", "");
+    c.options.rules = rules;
+    fixture_text(rules, "quantize *.out_proj.weight\n");
+    check_remark(&c, model, 0, 0, "", "");
+    fixture_text(rules, "quantize *.Wqkv.weight\n");
+    check_remark(&c, model, 1, BERTH_REASON_UNSUPPORTED, model, words);
+    CHECK_STR(c.finding.tensor, "nomic_bert.encoder.layers.0.attn.Wqkv.weight");
+    fixture_text(rules, "quantize *\n");
+    check_remark(&c, model, 1, BERTH_REASON_UNSUPPORTED, model, words);
+    CHECK_STR(c.finding.tensor, "nomic_bert.embeddings.word_embeddings.weight");
+    CHECK(strstr(c.finding.message, "is one of 2 ") != NULL);
+    c.options.like = "hf4"; /* where it is a layer as any other */
+    fixture_text(rules, "quantize *.Wqkv.weight\n");
+    check_remark(&c, model, 0, 0, "", "");
+}
+
+/* Experts that are asked for are no surprise; those that a rule takes may be. */
+static void
+test_experts_by_rule(void)
+{
+    const char *const model = make("BF16 6x32x64 model.layers.0.mlp.experts.gate_up_proj\n"
+                                   "BF16 9x32 " A "\n");
+    const char *const rules = in(fixture_folder(), "rules");
+    converted c;
+
+    fixture_text(rules, "nf4 *.experts.*\n");
+    converted_begin(&c, NULL, BERTH_ENCODING_NF4);
+    c.options.takes_experts = 1;
+    check_remark(&c, model, 0, 0, "", "");
+    c.options.rules = rules;
+    check_remark(&c, model, 0, 0, "", "");
+    c.options.takes_experts = 0;
+    check_remark(&c, model, 1, BERTH_REASON_UNSUPPORTED, model, "is one of 1 weights that rules");
+    CHECK_STR(c.finding.tensor, "model.layers.0.mlp.experts.gate_up_proj");
+}
+
 /* Both kinds of 4 bits are one word in config.json; 8 bits are another. */
 static void
 test_two_widths(void)
@@ -572,6 +625,8 @@ main(int argc, char **argv)
     T_RUN(test_none_quantized);
     T_RUN(test_experts_as_int8);
     T_RUN(test_tied_head);
+    T_RUN(test_no_layers);
+    T_RUN(test_experts_by_rule);
     T_RUN(test_two_widths);
     T_MAIN_END;
 }

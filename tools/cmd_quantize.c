@@ -57,8 +57,9 @@ static const char *const quantize_description[] = {
     "Shards are filled as transformers fills them: pieces of one tensor of the model, such "
     "as experts that are left plain, stay in one file, however large that gets.",
     "Warnings tell of a model without config.json, which no loader will know, of one shard "
-    "of several, of experts that int8 leaves as they are, and, which transformers does not run, "
-    "of rules that put 8 bits beside 4 and of a tied head that --skip-modules does not name.",
+    "of several, of experts that int8 leaves as they are, and of what transformers does not "
+    "run: 8 bits beside 4 or codes of what is no layer, by rules, and a tied head that "
+    "--skip-modules does not name.",
     CONVERT_OUTPUT_TEXT,
     "With --device a GPU encodes what is to be quantized, a piece at a time: it needs less than "
     "60 MiB of its memory, whatever the model, and --dry-run says how much. Reading, what is "

@@ -560,13 +560,20 @@ test_name_without_weight(void)
 {
     static const char name[] = "vision_model.transformer.resblocks.0.attn.in_proj_weight";
     const char *const model = make(fixture_format("BF16 192x64 %s\n", name));
+    const char *const rules = fixture_format("%s/rules", fixture_folder());
     converted c;
 
     fixture_text(fixture_format("%s/config.json", model),
                  "{\"architectures\": [\"Step3p7ForConditionalGeneration\"]}");
+    fixture_text(rules, "int8 *in_proj_weight\n");
     converted_begin(&c, out(), BERTH_ENCODING_INT8);
+    c.options.rules = rules;
     check_failure(&c, model, BERTH_EUNSUPPORTED, BERTH_REASON_UNSUPPORTED, name,
                   "the last part of its name is not \"weight\"");
+    /* Without a rule it stays plain, which is no reason to refuse the model. */
+    converted_begin(&c, out(), BERTH_ENCODING_INT8);
+    CHECK_EQ(converted_run(&c, model), BERTH_OK);
+    CHECK_EQ(c.report.quantized, 0);
 }
 
 int

@@ -2203,8 +2203,9 @@ typedef struct berth_model berth_model;
  * `slab_memory` can be called as late as that. Host memory that berth has pinned for a GPU
  * that hangs even then stays allocated for good. What a device has not pinned is copied by
  * calls of its driver that wait for it, and nobody can end those: there is no limit then.
- * Whoever acquires, releases or prefetches asks for copies, and waits in such a call; others
- * that lease what the same device computes wait behind it.
+ * Whoever acquires, releases or prefetches what lies in host memory waits in such a call, and
+ * so do others who lease what the same device computes. For what comes from the disk only those
+ * wait who acquire it, for `wait_ms` at most.
  *
  * Where a manifest lies beside the model, as `berth quantize` and `berth verify` write
  * it, every stored tensor that is read is held against its crc32 in the same pass. What

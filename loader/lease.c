@@ -12,6 +12,7 @@
 
 #include "kernels/sys.h"
 #include "kernels/trace.h"
+#include "loader/job.h"
 #include "loader/lease_state.h"
 
 #define DEFAULT_RING_BYTES (UINT64_C(256) << 20)
@@ -365,6 +366,41 @@ refuse_leased(const berthi_leases *leases, const berthi_lease_slot *slot,
     return berthi_fail(error, BERTH_REASON_LEASED, &about, "this layer is leased");
 }
 
+/* The feeder copies into no slot of the line. */
+static berth_status
+await_written(const berthi_leases *leases, berthi_lease_line *line, const berth_job *job,
+              berth_error *error)
+{
+    const uint64_t deadline_ns = berthi_lease_deadline(leases);
+
+    while (line->written != NULL) {
+        const uint64_t now_ns = berthi_sys_now_ns();
+
+        if (job != NULL && berthi_job_is_cancelled(job))
+            return berthi_job_fail_cancelled(error);
+        if (now_ns >= deadline_ns)
+            return berthi_fail(error, BERTH_REASON_TIMEOUT, NULL,
+                               "copies of streamed layers do not end");
+        (void)berthi_sys_condition_wait_until(&line->changed, &line->lock,
+                                              now_ns + BERTHI_CANCEL_NS);
+    }
+    return BERTH_OK;
+}
+
+/* What the feeder is at would be copied later; then what has been asked for. */
+static berth_status
+settle_line(berthi_leases *leases, berthi_lease_line *line, const berth_job *job,
+            berth_error *error)
+{
+    const berth_status status = await_written(leases, line, job, error);
+
+    if (status != BERTH_OK)
+        return status;
+    while (line->feeding != NULL)
+        berthi_lease_empty(line, line->feeding);
+    return berthi_lease_line_settle(leases, line, job, error);
+}
+
 berth_status
 berthi_leases_settle(berthi_leases *leases, const berth_job *job, berth_error *error)
 {
@@ -378,11 +414,8 @@ berthi_leases_settle(berthi_leases *leases, const berth_job *job, berth_error *e
         for (uint32_t s = 0; s < line->slot_count; s++)
             if (line->slots[s].leases > 0)
                 leased = &line->slots[s];
-        /* What the feeder is at would be copied later. */
-        while (leased == NULL && line->feeding != NULL)
-            berthi_lease_empty(line, line->feeding);
         status = leased != NULL ? refuse_leased(leases, leased, error)
-                                : berthi_lease_line_settle(leases, line, job, error);
+                                : settle_line(leases, line, job, error);
         pthread_mutex_unlock(&line->lock);
     }
     return status;

@@ -79,15 +79,15 @@ berthi_lease_cache_find(const berthi_lease_line *line, uint32_t unit)
 }
 
 static bool
-is_used(const berthi_lease_slot *slot)
+is_used(const berthi_lease_line *line, const berthi_lease_slot *slot)
 {
-    return slot->leases > 0 || slot->waiters > 0;
+    return slot->leases > 0 || slot->waiters > 0 || slot == line->written;
 }
 
 void
 berthi_lease_cache_note_use(berthi_lease_line *line, berthi_lease_slot *slot)
 {
-    if (slot->is_used == is_used(slot))
+    if (slot->is_used == is_used(line, slot))
         return;
     slot->is_used = !slot->is_used;
     if (slot->is_used) {

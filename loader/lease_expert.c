@@ -10,6 +10,7 @@
  */
 #include <string.h>
 
+#include "kernels/sys.h"
 #include "loader/lease_state.h"
 
 /* Experts of one layer, as a call names them. */
@@ -267,16 +268,43 @@ count_leases(const request *r)
     r->line->summary.expert_hits += r->hits;
 }
 
+/* Its slot is written to, and can be taken for another expert when that is over. */
+static bool
+is_about_to_be_free(const request *r, const berthi_lease_slot *slot)
+{
+    bool is_free = slot != NULL && slot->leases == 0 && slot->waiters == 0;
+
+    for (uint32_t i = 0; i < r->count && is_free; i++)
+        is_free = unit_at(r, i) != slot->unit;
+    return is_free;
+}
+
+static berth_status
+await_room(const request *r, uint64_t deadline_ns, berth_error *error)
+{
+    uint32_t missing = count_missing(r);
+    uint32_t room = count_room(r);
+
+    while (missing == room + 1 && is_about_to_be_free(r, r->line->written)) {
+        const berthi_lease_unit *const unit = &r->leases->units[r->line->written->unit];
+
+        if (berthi_sys_condition_wait_until(&r->line->changed, &r->line->lock, deadline_ns) != 0
+            && !berthi_lease_put_off(r->leases, &deadline_ns))
+            return berthi_lease_fail_time(r->leases, unit, error);
+        missing = count_missing(r);
+        room = count_room(r);
+    }
+    return missing <= room ? BERTH_OK : refuse_slots(r, missing, room, error);
+}
+
 static berth_status
 lease(request *r, berthi_stream *stream, berth_error *error)
 {
     const uint64_t deadline_ns = berthi_lease_feed_deadline(r->leases, r->line);
-    const uint32_t missing = count_missing(r);
-    const uint32_t room = count_room(r);
-    berth_status status;
+    berth_status status = await_room(r, deadline_ns, error);
 
-    if (missing > room)
-        return refuse_slots(r, missing, room, error);
+    if (status != BERTH_OK)
+        return status;
     keep(r);
     status = hold(r, error);
     keep_no_longer(r);

@@ -30,33 +30,70 @@ berthi_feeder_fail_slot(berthi_lease_line *line, berthi_lease_slot *slot,
     pthread_cond_broadcast(&line->changed);
 }
 
-static berth_status
-copy_spans(berthi_feeder *f, berthi_lease_line *line, const berthi_lease_slot *slot,
-           const berthi_stage_buffer *buffer, bool is_pinned, berth_error *error)
+/* Bytes that were asked for, until one copy failed. */
+static uint64_t
+copy_spans(berthi_feeder *f, const berthi_lease_line *line, const berthi_lease_slot *slot,
+           const berthi_stage_buffer *buffer, berth_error *error)
 {
     const berthi_chunk *const chunk = buffer->chunk;
     const uint8_t *const bytes = buffer->memory + (chunk->begin - chunk->origin);
+    uint64_t copied = 0;
+
+    for (uint32_t i = 0; i < chunk->span_count; i++) {
+        const berthi_span *const span = &f->chunks->spans[chunk->first_span + i];
+        const berthi_copy copy = {
+            .kind = BERTHI_COPY_TO_DEVICE,
+            .is_pinned = berthi_feeder_state_of(f, buffer)->is_pinned,
+            .to = slot->memory + span->tag + span->tag_offset,
+            .from = bytes + span->chunk_offset,
+            .bytes = span->bytes,
+            .layer = f->leases->units[slot->unit].layer + 1,
+        };
+
+        if (berthi_lease_copy(line, &copy, error) != BERTH_OK)
+            break;
+        copied += span->bytes;
+    }
+    return copied;
+}
+
+/* A slot is about to be written to without the lock, or NULL: it has been. */
+static void
+note_written(berthi_lease_line *line, berthi_lease_slot *slot)
+{
+    berthi_lease_slot *const about = slot != NULL ? slot : line->written;
+
+    line->written = slot;
+    if (line->is_cache)
+        berthi_lease_cache_note_use(line, about);
+}
+
+/* Copies that are not pinned wait for the device: nobody else is to wait for that. */
+static berth_status
+write_slot(berthi_feeder *f, berthi_lease_line *line, berthi_lease_slot *slot,
+           const berthi_stage_buffer *buffer, berth_error *error)
+{
+    const bool is_pinned = berthi_feeder_state_of(f, buffer)->is_pinned;
     const uint32_t layer = f->leases->units[slot->unit].layer;
     const uint64_t begin_ns = berthi_trace_begin(f->leases->context);
-    const uint64_t copied = line->summary.copied_bytes;
-    berth_status status = BERTH_OK;
+    uint64_t copied;
 
-    line->copied_layer = layer + 1;
-    for (uint32_t i = 0; i < chunk->span_count && status == BERTH_OK; i++) {
-        const berthi_span *const span = &f->chunks->spans[chunk->first_span + i];
-
-        status = berthi_lease_copy(line, slot->memory + span->tag + span->tag_offset,
-                                   bytes + span->chunk_offset, span->bytes, is_pinned,
-                                   error);
-        if (status == BERTH_OK) {
-            line->summary.copied_bytes += span->bytes;
-            line->summary.disk_bytes += span->bytes;
-        }
+    berthi_error_clear(error);
+    if (!is_pinned) {
+        note_written(line, slot);
+        pthread_mutex_unlock(&line->lock);
     }
-    berthi_trace_end(f->leases->context, BERTH_TRACE_FILL, "feeder", begin_ns,
-                     line->summary.copied_bytes - copied,
-                     (berthi_trace_of){ BERTH_NO_TENSOR, layer, chunk->file });
-    return status;
+    copied = copy_spans(f, line, slot, buffer, error);
+    if (!is_pinned) {
+        pthread_mutex_lock(&line->lock);
+        note_written(line, NULL);
+        pthread_cond_broadcast(&line->changed);
+    }
+    line->summary.copied_bytes += copied;
+    line->summary.disk_bytes += copied;
+    berthi_trace_end(f->leases->context, BERTH_TRACE_FILL, "feeder", begin_ns, copied,
+                     (berthi_trace_of){ BERTH_NO_TENSOR, layer, buffer->chunk->file });
+    return error->status;
 }
 
 /* The unit's last chunk has been copied: what waited behind it goes on. */
@@ -88,24 +125,30 @@ copy_chunk(berthi_feeder *f, berthi_lease_line *line, berthi_lease_slot *slot,
 {
     const berthi_feeder_buffer_state *const state = berthi_feeder_state_of(f, buffer);
     berthi_device *const device = line->device;
+    berth_status recorded;
     berth_error error;
-    berth_status status = copy_spans(f, line, slot, buffer, state->is_pinned, &error);
-    const berth_status recorded =
-        device->table->record(device, state->copied, line->stream,
-                              status == BERTH_OK ? &error : NULL);
-    /* The call has waited for bytes that are not pinned: whoever waits is not too late. */
-    const bool is_past = status == BERTH_OK && !state->is_pinned;
+    berth_status status;
 
-    if (line->copying++ == 0 || is_past)
+    if (line->copying++ == 0)
         line->passed_ns = berthi_sys_now_ns();
-    if (is_past)
+    status = write_slot(f, line, slot, buffer, &error);
+    recorded = device->table->record(device, state->copied, line->stream,
+                                     status == BERTH_OK ? &error : NULL);
+    /* The call has waited for bytes that are not pinned: whoever waits is not too late. */
+    if (status == BERTH_OK && !state->is_pinned) {
+        line->passed_ns = berthi_sys_now_ns();
         berthi_feeder_note_moved(f, line->passed_ns);
+    }
     buffer->state = BERTHI_STAGE_BUSY;
     f->is_recorded[buffer->number] = recorded == BERTH_OK;
     f->copying++;
     if (status == BERTH_OK)
         status = recorded;
-    if (status == BERTH_OK) {
+    if (status == BERTH_OK && slot->is_unwanted && slot->waiters == 0) {
+        berthi_lease_empty(line, slot);
+        if (!BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_PREFETCH))
+            (void)berthi_lease_pump(f->leases, line, NULL);
+    } else if (status == BERTH_OK) {
         f->states[berthi_feeder_chunk(f, buffer)].feed_number = slot->feed_number;
         slot->feed_left--;
         if (slot->feed_left == 0)

@@ -83,9 +83,11 @@ is_used(const berthi_lease_slot *slot)
 void
 berthi_lease_move_to(berthi_leases *leases, berthi_lease_line *line, uint32_t unit)
 {
-    const berthi_lease_slot *const wanted = berthi_lease_find_slot(line, unit);
+    berthi_lease_slot *const wanted = berthi_lease_find_slot(line, unit);
     uint32_t room = 0; /* for units behind it */
 
+    if (wanted != NULL)
+        wanted->is_unwanted = false;
     for (uint32_t i = 0; i < line->slot_count; i++)
         room += !is_used(&line->slots[i]);
     for (uint32_t i = 0; i < line->slot_count; i++) {
@@ -94,8 +96,12 @@ berthi_lease_move_to(berthi_leases *leases, berthi_lease_line *line, uint32_t un
         if (slot == wanted || is_used(slot) || slot->fill == BERTHI_LEASE_EMPTY)
             continue;
         /* What the feeder is at would keep `unit` waiting. */
-        if (distance(line, unit, slot->unit) >= room
-            || (wanted == NULL && line->feeding == slot))
+        if (distance(line, unit, slot->unit) < room
+            && (wanted != NULL || line->feeding != slot))
+            continue;
+        if (slot == line->written)
+            slot->is_unwanted = true;
+        else
             berthi_lease_empty(line, slot);
     }
     line->cursor = unit;

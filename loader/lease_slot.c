@@ -187,20 +187,17 @@ berthi_lease_line_fini(berthi_leases *leases, berthi_lease_line *line)
 /* ----------------------------------------------------------------------- copies */
 
 berth_status
-berthi_lease_copy(berthi_lease_line *line, void *to, const void *from, uint64_t bytes,
-                  bool is_pinned, berth_error *error)
+berthi_lease_copy(const berthi_lease_line *line, const berthi_copy *copy, berth_error *error)
 {
     berth_status status = BERTH_OK;
 
-    for (uint64_t done = 0; done < bytes && status == BERTH_OK; done += COPY_BYTES) {
-        const berthi_copy copy = { .kind = BERTHI_COPY_TO_DEVICE,
-                                   .is_pinned = is_pinned,
-                                   .to = (uint8_t *)to + done,
-                                   .from = (const uint8_t *)from + done,
-                                   .bytes = berthi_min_u64(COPY_BYTES, bytes - done),
-                                   .layer = line->copied_layer };
+    for (uint64_t done = 0; done < copy->bytes && status == BERTH_OK; done += COPY_BYTES) {
+        berthi_copy piece = *copy;
 
-        status = line->device->table->copy(line->device, &copy, line->stream, error);
+        piece.to = (uint8_t *)copy->to + done;
+        piece.from = (const uint8_t *)copy->from + done;
+        piece.bytes = berthi_min_u64(COPY_BYTES, copy->bytes - done);
+        status = line->device->table->copy(line->device, &piece, line->stream, error);
     }
     return status;
 }
@@ -235,8 +232,14 @@ copy_moves(berthi_lease_line *line, berthi_lease_slot *slot,
     for (uint32_t i = 0; i < unit->move_count && status == BERTH_OK; i++) {
         const berthi_lease_move *const move = &unit->moves[i];
 
-        status = berthi_lease_copy(line, slot->memory + move->offset, move->from,
-                                   move->bytes, move->is_pinned, error);
+        status = berthi_lease_copy(line,
+                                   &(berthi_copy){ .kind = BERTHI_COPY_TO_DEVICE,
+                                                   .is_pinned = move->is_pinned,
+                                                   .to = slot->memory + move->offset,
+                                                   .from = move->from,
+                                                   .bytes = move->bytes,
+                                                   .layer = unit->layer + 1 },
+                                   error);
         if (status == BERTH_OK)
             line->summary.copied_bytes += move->bytes;
     }
@@ -278,7 +281,6 @@ berthi_lease_begin_fill(berthi_leases *leases, berthi_lease_line *line,
     const uint64_t copied = line->summary.copied_bytes;
     berth_status status;
 
-    line->copied_layer = unit->layer + 1;
     status = copy_moves(line, slot, unit, error);
     berthi_trace_end(leases->context, BERTH_TRACE_FILL, "", begin_ns,
                      line->summary.copied_bytes - copied,
@@ -294,6 +296,7 @@ berthi_lease_begin_fill(berthi_leases *leases, berthi_lease_line *line,
     }
     slot->fill = BERTHI_LEASE_FILLING;
     slot->feed_number = ++line->feed_count;
+    slot->is_unwanted = false;
     slot->feed_left = unit->chunk_count;
     append_feed(line, slot);
     berthi_feeder_wake(leases->feeder);

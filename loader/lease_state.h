@@ -103,12 +103,13 @@ struct berthi_lease_slot {
     struct berthi_lease_list *list;   /* that it is in, */
     berthi_lease_slot *older;         /* between these */
     berthi_lease_slot *newer;
-    bool is_used;         /* leased or waited for, as far as its share knows */
+    bool is_used;         /* leased, waited for or written to, as far as its share knows */
     bool is_protected;    /* used again since it was filled */
     bool is_ahead;        /* filled before it was asked for, and not used yet */
     uint32_t mark;        /* of the call under way */
     /* FILLING */
     uint64_t feed_number; /* each has another */
+    bool is_unwanted;     /* given up while it was written to */
     uint32_t feed_left;   /* chunks that have not been copied */
     berthi_lease_slot *next_feed;
 };
@@ -158,7 +159,8 @@ typedef struct berthi_lease_line {
     uint64_t passed_ns;     /* when those of one had passed, or the first were asked for */
     berth_status status;    /* why a feeding failed */
     berth_error error;
-    uint32_t copied_layer;  /* of what is copied now, and 1 */
+    berthi_lease_slot *written; /* the feeder copies into it without the lock: it stays
+                               what it is; NULL: into none */
     berthi_stream_end end;  /* of `stream`, once nobody asks it for more */
     berth_lease_summary summary;
     /* Where the line has a cache. */
@@ -275,9 +277,9 @@ void berthi_lease_empty(berthi_lease_line *line, berthi_lease_slot *slot);
  * given up.
  */
 void berthi_lease_move_to(berthi_leases *leases, berthi_lease_line *line, uint32_t unit);
-/* One copy into a slot, in pieces. */
-berth_status berthi_lease_copy(berthi_lease_line *line, void *to, const void *from,
-                               uint64_t bytes, bool is_pinned, berth_error *error);
+/* One copy into a slot, in pieces. Not only with the lock: on a slot that is written to. */
+berth_status berthi_lease_copy(const berthi_lease_line *line, const berthi_copy *copy,
+                               berth_error *error);
 
 /* ---- of caches, with the line's lock */
 

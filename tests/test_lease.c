@@ -597,9 +597,15 @@ test_copies_in_pieces(void)
     uint8_t *const to = (uint8_t *)(uintptr_t)(UINT64_C(1) << 40);
     const uint8_t *const from = (const uint8_t *)(uintptr_t)(UINT64_C(1) << 41);
     noting n = { .device = { .table = &table } };
-    berthi_lease_line line = { .device = &n.device, .copied_layer = 7 };
+    const berthi_lease_line line = { .device = &n.device };
+    berthi_copy copy = { .kind = BERTHI_COPY_TO_DEVICE,
+                         .is_pinned = true,
+                         .to = to,
+                         .from = from,
+                         .bytes = 2 * piece + 5,
+                         .layer = 7 };
 
-    CHECK_EQ(berthi_lease_copy(&line, to, from, 2 * piece + 5, true, NULL), BERTH_OK);
+    CHECK_EQ(berthi_lease_copy(&line, &copy, NULL), BERTH_OK);
     CHECK_EQ(n.count, 3);
     for (uint32_t i = 0; i < n.count; i++) {
         CHECK_EQ(n.copies[i].kind, BERTHI_COPY_TO_DEVICE);
@@ -610,12 +616,16 @@ test_copies_in_pieces(void)
         CHECK(n.copies[i].is_pinned);
     }
     n.count = 0;
-    CHECK_EQ(berthi_lease_copy(&line, to, from, piece, false, NULL), BERTH_OK);
+    copy.is_pinned = false;
+    copy.bytes = piece;
+    CHECK_EQ(berthi_lease_copy(&line, &copy, NULL), BERTH_OK);
     CHECK_EQ(n.count, 1);
     CHECK(!n.copies[0].is_pinned);
-    CHECK_EQ(berthi_lease_copy(&line, to, from, 0, false, NULL), BERTH_OK);
+    copy.bytes = 0;
+    CHECK_EQ(berthi_lease_copy(&line, &copy, NULL), BERTH_OK);
     CHECK_EQ(n.count, 1);
-    CHECK_EQ(berthi_lease_copy(&line, to, from, 9 * piece, false, NULL), BERTH_ENODEV);
+    copy.bytes = 9 * piece;
+    CHECK_EQ(berthi_lease_copy(&line, &copy, NULL), BERTH_ENODEV);
 }
 
 /* ------------------------------------------------------------------------- costs */

@@ -111,7 +111,7 @@ patience_ns(berthi_batch *batch)
 
     pthread_mutex_lock(&batch->lock);
     if (batch->is_stopped || berthi_job_is_cancelled(batch->convert->job))
-        wait_ns = berthi_min_u64(wait_ns, BERTHI_HUNG_NS);
+        wait_ns = berthi_patience(wait_ns);
     pthread_mutex_unlock(&batch->lock);
     return wait_ns;
 }

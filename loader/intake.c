@@ -555,7 +555,7 @@ berthi_intake_wait(berthi_intake *intake, uint64_t deadline_ns, berth_error *err
 void
 berthi_intake_drain(berthi_intake *intake)
 {
-    const uint64_t patience_ns = berthi_min_u64(intake->wait_ns, BERTHI_HUNG_NS);
+    const uint64_t patience_ns = berthi_patience(intake->wait_ns);
 
     intake->is_cancelled = true;
     intake->reader->table->cancel(intake->reader);

@@ -276,7 +276,7 @@ late_ns(berthi_load *load, const berthi_load_tier *lane)
 
     pthread_mutex_lock(&load->lock);
     if (load->is_stopped || load->failure != BERTH_OK || berthi_job_is_cancelled(load->job))
-        wait_ns = berthi_min_u64(wait_ns, BERTHI_HUNG_NS);
+        wait_ns = berthi_patience(wait_ns);
     late = berthi_add_capped(lane->moved_ns, wait_ns);
     pthread_mutex_unlock(&load->lock);
     return late;

@@ -158,8 +158,8 @@ static bool
 hangs(berthi_load *load, uint32_t tier, berthi_stream *stream, uint64_t now_ns,
       berthi_event **event, berthi_stream_end *end)
 {
-    const uint64_t patience_ns = berthi_min_u64(load->model->wait_ns, BERTHI_HUNG_NS);
-    const uint64_t wait_ns = load->tiers[tier].is_late ? 0 : patience_ns;
+    const uint64_t wait_ns =
+        load->tiers[tier].is_late ? 0 : berthi_patience(load->model->wait_ns);
 
     *end = (berthi_stream_end){ .device = load->model->tiers[tier].device,
                                 .stream = stream,

@@ -195,9 +195,8 @@ berthi_carrier_create_slab(berthi_carrier *carrier, berthi_model_tier *tier,
 static uint64_t
 deadline_of(const berth_model *model, berth_status status)
 {
-    const uint64_t wait_ns = status == BERTH_OK
-                                 ? model->wait_ns
-                                 : berthi_min_u64(model->wait_ns, BERTHI_HUNG_NS);
+    const uint64_t wait_ns =
+        status == BERTH_OK ? model->wait_ns : berthi_patience(model->wait_ns);
 
     return berthi_add_capped(berthi_sys_now_ns(), wait_ns);
 }

@@ -117,8 +117,8 @@ is_late(const berth_optimizer *o, uint32_t device, uint64_t deadline_ns)
 static bool
 hangs(berth_optimizer *o)
 {
-    const uint64_t deadline = berthi_add_capped(berthi_sys_now_ns(),
-                                                berthi_min_u64(o->wait_ns, BERTHI_HUNG_NS));
+    const uint64_t deadline =
+        berthi_add_capped(berthi_sys_now_ns(), berthi_patience(o->wait_ns));
     bool hangs = false;
 
     for (uint32_t i = 0; i < o->device_count && !hangs; i++)

@@ -28,6 +28,13 @@
 /* How long a device that does not move is waited for, of an option `wait_ms`; 0: 60 s. */
 uint64_t berthi_wait_ns(uint64_t wait_ms);
 
+/* Of somebody who gives up, and would wait so long otherwise. */
+static inline uint64_t
+berthi_patience(uint64_t wait_ns)
+{
+    return berthi_min_u64(wait_ns, BERTHI_HUNG_NS);
+}
+
 typedef struct berthi_stranded berthi_stranded;
 
 /* Room for `capacity` buffers, allocated while nothing hangs yet. NULL: no memory. */

@@ -191,4 +191,16 @@ berthi_max_u64(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+/* Where the least of `count` numbers is, the first of several; there is one at least. */
+static inline uint32_t
+berthi_least_at(const uint64_t *numbers, uint32_t count)
+{
+    uint32_t least = 0;
+
+    for (uint32_t i = 1; i < count; i++)
+        if (numbers[i] < numbers[least])
+            least = i;
+    return least;
+}
+
 #endif

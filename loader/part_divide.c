@@ -27,18 +27,6 @@ first_shard_of(const berthi_convert *convert, const berthi_recipe_weight *weight
     return first;
 }
 
-/* The part with the least to do so far; the first of several. */
-static uint32_t
-find_least(const uint64_t *loads, uint32_t count)
-{
-    uint32_t least = 0;
-
-    for (uint32_t i = 1; i < count; i++)
-        if (loads[i] < loads[least])
-            least = i;
-    return least;
-}
-
 /*
  * Whole shards, the largest first, each to whoever has the least: `owners[shard]`.
  * `costs` is used up.
@@ -56,7 +44,7 @@ give_shards(uint64_t *costs, uint32_t *owners, uint32_t shard_count, uint64_t *l
         for (uint32_t i = largest + 1; i < shard_count; i++)
             if (owners[i] == 0 && costs[i] > costs[largest])
                 largest = i;
-        part = find_least(loads, part_count);
+        part = berthi_least_at(loads, part_count);
         loads[part] += costs[largest] + 1; /* a shard without bytes is one, too */
         owners[largest] = part + 1;
     }
@@ -125,7 +113,7 @@ deal_out(berthi_convert *convert, uint32_t shard, uint64_t *loads)
 
     for (uint32_t i = 0; i < what.tensor_count; i++) {
         const uint32_t weight = recipe->outputs[what.tensors[i]].weight;
-        const uint32_t part = find_least(loads, convert->options.part_count);
+        const uint32_t part = berthi_least_at(loads, convert->options.part_count);
 
         if (recipe->weights[weight].first_output != what.tensors[i])
             continue;

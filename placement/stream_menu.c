@@ -173,17 +173,6 @@ find_menus(const berthi_stream_device *device, berthi_stream_menus *menus,
     }
 }
 
-static uint32_t
-find_smallest(const uint64_t *group_bytes, uint32_t count)
-{
-    uint32_t smallest = 0;
-
-    for (uint32_t i = 1; i < count; i++)
-        if (group_bytes[i] < group_bytes[smallest])
-            smallest = i;
-    return smallest;
-}
-
 /* The smallest so far gets the next largest. Returns how many groups there are. */
 static uint32_t
 group_pieces(berthi_stream_layer *layer, uint32_t limit, uint64_t *group_bytes)
@@ -192,7 +181,7 @@ group_pieces(berthi_stream_layer *layer, uint32_t limit, uint64_t *group_bytes)
 
     memset(group_bytes, 0, limit * sizeof *group_bytes);
     for (uint32_t i = 0; i < layer->dense_count; i++) {
-        const uint32_t group = i < count ? i : find_smallest(group_bytes, count);
+        const uint32_t group = i < count ? i : berthi_least_at(group_bytes, count);
 
         layer->dense[i].group = group;
         group_bytes[group] += layer->dense[i].bytes;

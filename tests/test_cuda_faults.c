@@ -472,12 +472,24 @@ test_stopped_while_it_hangs(void)
     fake_cuda_end();
 }
 
+/* Until it asks again and again whether the stream is done. */
+static bool
+can_begin_destroying(waiter *w, pthread_t *thread)
+{
+    const uint64_t called = fake_cuda_called();
+
+    if (pthread_create(thread, NULL, destroy_stream, w) != 0)
+        return false;
+    while (fake_cuda_called() < called + 4)
+        berthi_sys_sleep(100000);
+    return true;
+}
+
 /* Somebody destroys the one stream that hangs meanwhile: its memory is left alone, too. */
 static void
 test_stopped_while_its_stream_goes(void)
 {
     uint8_t *memory;
-    uint64_t called;
     pthread_t thread;
     waiter w;
     rig r;
@@ -488,10 +500,7 @@ test_stopped_while_its_stream_goes(void)
     w = (waiter){ .device = r.device, .stream = rig_stream(r.device) };
     fake_cuda_hang(true);
     CHECK_EQ(r.device->table->clear(r.device, memory, 8, w.stream, NULL), BERTH_OK);
-    called = fake_cuda_called();
-    T_REQUIRE(pthread_create(&thread, NULL, destroy_stream, &w) == 0);
-    while (fake_cuda_called() < called + 4) /* it asks again and again */
-        berthi_sys_sleep(100000);
+    T_REQUIRE(can_begin_destroying(&w, &thread));
     berthi_devices_stop(r.devices);
     r.device->table->free(r.device, memory, 4096);
     pthread_join(thread, NULL);
@@ -507,7 +516,6 @@ static void
 test_stopped_while_the_first_is_busy(void)
 {
     uint8_t *memory;
-    uint64_t called;
     pthread_t thread;
     waiter w;
     rig r;
@@ -518,10 +526,7 @@ test_stopped_while_the_first_is_busy(void)
     w = (waiter){ .device = r.device, .stream = rig_stream(r.device) };
     CHECK_EQ(r.device->table->clear(r.device, memory, 8, w.stream, NULL), BERTH_OK);
     fake_cuda_hang_stream(w.stream);
-    called = fake_cuda_called();
-    T_REQUIRE(pthread_create(&thread, NULL, destroy_stream, &w) == 0);
-    while (fake_cuda_called() < called + 4) /* it asks again and again */
-        berthi_sys_sleep(100000);
+    T_REQUIRE(can_begin_destroying(&w, &thread));
     for (int i = 0; i < 2000; i++) /* one is done at each question */
         CHECK_EQ(r.device->table->clear(r.device, memory + 8, 8, NULL, NULL), BERTH_OK);
     berthi_devices_stop(r.devices);

@@ -202,6 +202,8 @@ void berthi_build_mark_conv1d(berthi_build *build);
  * it is loaded as it is stored.
  */
 berthi_words berthi_build_remade(const berthi_build *build, berthi_text name);
+/* Whether there can be any such, or one as below: asked once, not of each tensor. */
+bool berthi_build_has_remade(const berthi_build *build);
 /* True for a tensor whose name the library knows as a whole, not its module's. */
 bool berthi_build_is_alone(const berthi_build *build, berthi_text name);
 

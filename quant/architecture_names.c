@@ -214,6 +214,7 @@ typedef struct fused {
 typedef struct naming {
     berthi_build *build;
     build_renamings renamings;
+    bool has_remade;
     fused recent[FUSED_COUNT];
     uint32_t fused_count; /* that have been kept, the oldest of them overwritten */
     uint32_t last_fused;  /* that was found or kept */
@@ -302,6 +303,14 @@ add_elements(berthi_parameter *whole, uint64_t elements)
         whole->elements = UINT64_MAX;
 }
 
+static void
+take_remaking(const berthi_build *build, berthi_text name, berthi_parameter *parameter)
+{
+    if (parameter->remade == NULL)
+        parameter->remade = berthi_build_remade(build, name);
+    parameter->is_alone |= berthi_build_is_alone(build, name);
+}
+
 /* What a tensor becomes, or becomes a part of. */
 static void
 take_tensor(naming *n, uint32_t position)
@@ -324,9 +333,8 @@ take_tensor(naming *n, uint32_t position)
             parameter = add_parameter(build, &tensor, renamed);
         if (parameter == NULL)
             return;
-        if (parameter->remade == NULL)
-            parameter->remade = berthi_build_remade(build, name);
-        parameter->is_alone |= berthi_build_is_alone(build, name);
+        if (n->has_remade)
+            take_remaking(build, name, parameter);
         if (index.end > 0)
             keep_fused(n, name, index, parameter);
     }
@@ -371,7 +379,9 @@ berthi_build_names(berthi_build *build)
 {
     const uint32_t count = build->source->count;
     berthi_architecture *const made = build->made;
-    naming n = { .build = build, .renamings = berthi_build_read_renamings(build) };
+    naming n = { .build = build,
+                 .renamings = berthi_build_read_renamings(build),
+                 .has_remade = berthi_build_has_remade(build) };
 
     made->tensor_count = count;
     made->parameters = berthi_build_alloc(build, count, sizeof *made->parameters);

@@ -89,11 +89,22 @@ ends_as(berthi_text name, const char *end)
     return false;
 }
 
+bool
+berthi_build_has_remade(const berthi_build *build)
+{
+    const char *const class_name = build->made->class_name;
+    bool has_any = false;
+
+    for (size_t i = 0; i < sizeof remakings / sizeof *remakings && !has_any; i++)
+        has_any = berthi_build_is_among(remakings[i].classes, class_name);
+    for (size_t i = 0; i < sizeof alone / sizeof *alone && !has_any; i++)
+        has_any = berthi_build_is_among(alone[i].classes, class_name);
+    return has_any && build->options->era != BERTHI_ERA_HF4;
+}
+
 berthi_words
 berthi_build_remade(const berthi_build *build, berthi_text name)
 {
-    if (build->options->era == BERTHI_ERA_HF4)
-        return NULL;
     for (size_t i = 0; i < sizeof remakings / sizeof *remakings; i++)
         if (berthi_build_is_among(remakings[i].classes, build->made->class_name)
             && ends_as(name, remakings[i].end))
@@ -105,8 +116,7 @@ bool
 berthi_build_is_alone(const berthi_build *build, berthi_text name)
 {
     for (size_t i = 0; i < sizeof alone / sizeof *alone; i++)
-        if (build->options->era != BERTHI_ERA_HF4
-            && berthi_build_is_among(alone[i].classes, build->made->class_name)
+        if (berthi_build_is_among(alone[i].classes, build->made->class_name)
             && ends_as(name, alone[i].end))
             return true;
     return false;

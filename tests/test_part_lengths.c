@@ -338,6 +338,37 @@ test_at_once(void)
     }
 }
 
+static bool
+is_over(pid_t child)
+{
+    siginfo_t info = { 0 };
+
+    CHECK_EQ(waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT), 0);
+    return info.si_pid == child;
+}
+
+static bool
+is_locked(const char *path)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const bool is_held = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0;
+
+    if (fd >= 0)
+        close(fd);
+    return is_held;
+}
+
+/* Until one of two parts is at work, which is when others wait for it, or was. */
+static void
+await_beginning(const char *output, pid_t process, uint32_t part)
+{
+    const char *const lock = fixture_format("%05u-of-00002.json.lock$", part);
+
+    while (!is_over(process)
+           && (access(output, R_OK) != 0 || !is_locked(fixture_find(output, lock))))
+        usleep(100);
+}
+
 /*
  * The other part is killed when it has told some lengths: this one finds out the rest,
  * at the beginning or when it has begun a shard, and is finished. Then the other one
@@ -355,9 +386,7 @@ check_killed(uint64_t parcels, uint32_t mine, uint32_t *out_measured)
         fate.pause = 2000;
         other = begin_process(&c, 3 - mine, 2, after, SIGKILL);
         fate.pause = 0;
-        while (access(c.options.output, R_OK) != 0
-               || access(fixture_find(c.options.output, "-table$"), R_OK) != 0)
-            usleep(100);
+        await_beginning(c.options.output, other, 3 - mine);
         CHECK_EQ(run_part(&c, mine, 2), BERTH_OK);
         *out_measured += c.measured;
         CHECK_EQ(c.report.parts_missing, 1);

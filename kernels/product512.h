@@ -29,7 +29,7 @@
 /* Rows and inputs that share a turn: sums and totals of more do not fit 32 registers. */
 #define MOST_ROWS 3
 #define MOST_INPUTS 4
-#define PREFETCHED 1024u /* bytes of a row: so far ahead at least */
+#define PREFETCHED 4096u /* bytes of a row: so far ahead at least */
 
 /* The weights that the lowest bits of `codes` show. */
 typedef __m512i look_up_function(__m512i codes, __m512i table);

@@ -6,6 +6,8 @@
 #include "kernels/core.h"
 #include "kernels/kernel.h"
 
+#define BERTHI_PRODUCT_AHEAD 4096u /* bytes of a row, at least */
+
 /*
  * The 16 values as inputs of this dtype meet them: rounded to bf16 for bf16
  * inputs, on every level, so that the fastest one may multiply in that type.
@@ -33,6 +35,16 @@ static inline void *
 berthi_product_aligned(const berthi_product_arguments *a)
 {
     return (void *)(((uintptr_t)a->scratch + 63) / 64 * 64);
+}
+
+/*
+ * How far ahead codes are asked for: the same place of a later turn, so that the ends of rows
+ * are no surprise. One turn of short rows takes less time than memory.
+ */
+static inline uint64_t
+berthi_product_ahead(uint64_t row_bytes, uint64_t rows)
+{
+    return (BERTHI_PRODUCT_AHEAD + row_bytes - 1) / row_bytes * row_bytes * rows;
 }
 
 /* ------------------------------------------------------------- 8-bit weights */

@@ -29,7 +29,6 @@
 /* Rows and inputs that share a turn: sums and totals of more do not fit 32 registers. */
 #define MOST_ROWS 3
 #define MOST_INPUTS 4
-#define PREFETCHED 4096u /* bytes of a row: so far ahead at least */
 
 /* The weights that the lowest bits of `codes` show. */
 typedef __m512i look_up_function(__m512i codes, __m512i table);
@@ -136,8 +135,7 @@ multiply_tile_by(const product_plan *p, uint64_t row, uint32_t first, int rows, 
     const uint64_t row_bytes = a->columns / 2;
     const int block_shift = __builtin_ctz(a->block_size);
     const uint64_t input_bytes = (uint64_t)positions * 64;
-    /* The same place of a later turn: so the ends of rows are no surprise. */
-    const uint64_t ahead = (PREFETCHED + row_bytes - 1) / row_bytes * row_bytes * (uint64_t)rows;
+    const uint64_t ahead = berthi_product_ahead(row_bytes, (uint64_t)rows);
     const uint8_t *codes = a->codes + row * row_bytes;
     const float *const absmax = a->absmax + row * row_blocks;
     const uint8_t *arranged = p->arranged + first * 64;

@@ -168,6 +168,7 @@ multiply_tile_of(const product_plan *p, uint64_t row, uint32_t first, int rows, 
     const uint64_t row_bytes = a->columns / 2;
     const uint64_t row_blocks = a->columns / a->block_size;
     const int shift = __builtin_ctz(a->block_size);
+    const uint64_t ahead = berthi_product_ahead(row_bytes, (uint64_t)rows);
     const uint8_t *codes = a->codes + row * row_bytes;
     const float *arranged = p->arranged + first * UINT64_C(8);
     __m256 totals[MOST_ROWS][MOST_INPUTS];
@@ -181,11 +182,13 @@ multiply_tile_of(const product_plan *p, uint64_t row, uint32_t first, int rows, 
         UNROLL
         for (int r = 0; r < rows; r++) {
             const float *const absmax = a->absmax + (row + (uint64_t)r) * row_blocks;
-            const void *const from = codes + (uint64_t)r * row_bytes;
+            const uint8_t *const from = codes + (uint64_t)r * row_bytes;
             const __m256i packed =
-                is_whole ? _mm256_loadu_si256(from)
-                         : _mm256_zextsi128_si256(_mm_loadu_si128(from));
+                is_whole ? _mm256_loadu_si256((const __m256i *)(const void *)from)
+                         : _mm256_zextsi128_si256(
+                               _mm_loadu_si128((const __m128i *)(const void *)from));
 
+            _mm_prefetch((const char *)from + ahead, _MM_HINT_T1);
             add_step(p, packed, arranged,
                      join_halves(absmax[k >> shift],
                                  is_whole ? absmax[(k + HALF_STEP) >> shift] : 0.0f),

@@ -11,7 +11,6 @@
 #define MOST_ROWS 3
 #define MOST_INPUTS 2
 #define WORDS 4 /* of a chain */
-#define PREFETCHED 1024u /* bytes of a row: so far ahead at least */
 
 /* Subnormals are 0, as operands and as results. */
 #define FLUSHING 0x8040u
@@ -145,8 +144,7 @@ multiply_tile(const product_plan *p, __m512i table, uint64_t row, uint32_t first
     const berthi_product_arguments *const a = p->a;
     const uint64_t row_bytes = a->columns / 2;
     const uint64_t units = a->columns / UNIT;
-    /* The same place of a later turn: so the ends of rows are no surprise. */
-    const uint64_t ahead = (PREFETCHED + row_bytes - 1) / row_bytes * row_bytes * (uint64_t)rows;
+    const uint64_t ahead = berthi_product_ahead(row_bytes, (uint64_t)rows);
     const uint8_t *codes = a->codes + row * row_bytes;
     const float *const absmax = a->absmax + row * (a->columns >> p->block_shift);
     const uint8_t *arranged = p->arranged + first * 64;

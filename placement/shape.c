@@ -119,6 +119,18 @@ berthi_shape_member(berthi_shape_reading *r, const char *key, uint64_t least,
 }
 
 uint64_t
+berthi_shape_member_if_any(berthi_shape_reading *r, const char *key, uint64_t most,
+                           uint64_t fallback)
+{
+    const char *text;
+
+    if (berthi_json_can_read_number(berthi_json_find(r->model, key), &text)
+        && strcmp(text, "-1") == 0)
+        return fallback;
+    return berthi_shape_member(r, key, 0, most, fallback);
+}
+
+uint64_t
 berthi_shape_need(berthi_shape_reading *r, berthi_shape_keys keys, uint64_t most,
                   uint64_t fallback)
 {

@@ -26,18 +26,6 @@ has_word(const berthi_json_value *value, const char *word)
     return false;
 }
 
-/* -1 is what files say for none. */
-static uint64_t
-distance_of(berthi_shape_reading *r, const char *key)
-{
-    const berthi_json_value *const value = berthi_json_find(r->model, key);
-    const char *text;
-
-    if (berthi_json_can_read_number(value, &text) && strcmp(text, "-1") == 0)
-        return 0;
-    return berthi_shape_member(r, key, 0, BERTHI_SHAPE_TOKENS, 0);
-}
-
 /* DeBERTa's: a table of them for all layers, and what each layer makes of it. */
 static void
 read_distances(berthi_shape_reading *r)
@@ -45,6 +33,7 @@ read_distances(berthi_shape_reading *r)
     const bool is_second = (r->shape->family->flags & BERTHI_FAMILY_FUSED_QKV) == 0;
     const berthi_json_value *const ways = berthi_json_find(r->model, "pos_att_type");
     berthi_distances *const distances = &r->shape->distances;
+    const uint64_t most = BERTHI_SHAPE_TOKENS;
 
     distances->kernel =
         is_second ? berthi_shape_member(r, "conv_kernel_size", 0, 4096, 0) : 0;
@@ -53,9 +42,10 @@ read_distances(berthi_shape_reading *r)
     if (!berthi_shape_flag(r, "relative_attention", false))
         return;
     if (is_second)
-        distances->rows = 2 * distance_of(r, "position_buckets");
+        distances->rows = 2 * berthi_shape_member_if_any(r, "position_buckets", most, 0);
     if (distances->rows == 0)
-        distances->rows = 2 * distance_of(r, "max_relative_positions");
+        distances->rows =
+            2 * berthi_shape_member_if_any(r, "max_relative_positions", most, 0);
     if (distances->rows == 0)
         distances->rows = 2 * r->shape->positions;
     if (is_second && berthi_shape_flag(r, "share_att_key", false))

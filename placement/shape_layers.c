@@ -47,6 +47,7 @@ typedef struct layer_rules {
     const berthi_json_value *own; /* objects of layers that differ, by their numbers */
     berthi_layer sparse; /* the numbers of the MLP with experts */
     uint64_t first_sparse;
+    uint64_t last_sparse;
     uint64_t sparse_every; /* layers whose number divides by it */
     uint64_t sparse_step;  /* of so many layers one */
     uint64_t sparse_at;    /* the remainder of its number */
@@ -200,6 +201,8 @@ read_experts(berthi_shape_reading *r, layer_rules *rules)
         sparse->shared_intermediate = r->layer.intermediate;
     rules->first_sparse =
         berthi_shape_number(r, first_sparse_keys, 0, BERTHI_SHAPE_LAYERS, 0);
+    rules->last_sparse = berthi_shape_member_if_any(r, "moe_layer_end_index",
+                                                    BERTHI_SHAPE_LAYERS, BERTHI_SHAPE_LAYERS);
     rules->sparse_every =
         berthi_shape_member(r, "moe_layer_freq", 1, BERTHI_SHAPE_LAYERS, 1);
     rules->sparse_step =
@@ -279,7 +282,8 @@ is_sparse(const layer_rules *rules, const char *word, uint64_t number)
         return false;
     if (word[0] != '\0')
         return is_one_of(word, sparse_words);
-    return number >= rules->first_sparse && number % rules->sparse_every == 0
+    return number >= rules->first_sparse && number <= rules->last_sparse
+           && number % rules->sparse_every == 0
            && number % rules->sparse_step == rules->sparse_at && !is_listed(rules->dense, number);
 }
 

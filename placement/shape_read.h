@@ -47,6 +47,9 @@ uint64_t berthi_shape_need(berthi_shape_reading *r, berthi_shape_keys keys, uint
 /* berthi_shape_number() for one key. */
 uint64_t berthi_shape_member(berthi_shape_reading *r, const char *key, uint64_t least,
                              uint64_t most, uint64_t fallback);
+/* The same; -1, which files say for none, is as if it were absent. */
+uint64_t berthi_shape_member_if_any(berthi_shape_reading *r, const char *key, uint64_t most,
+                                    uint64_t fallback);
 bool berthi_shape_flag(berthi_shape_reading *r, const char *key, bool fallback);
 
 /* Which object is the language model, and what a file says of the whole. */

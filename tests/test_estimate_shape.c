@@ -337,6 +337,8 @@ test_rules(void)
         { TINY(", \"num_experts\": 6, \"decoder_sparse_step\": 4"), 3, 0, 0, 2 },
         { TINY(", \"num_experts\": 6, \"interleave_moe_layer_step\": 2"), 2, 0, 0, 2 },
         { TINY(", \"n_routed_experts\": 6, \"moe_layer_freq\": 3"), 2, 0, 6, 2 },
+        { TINY(", \"moe_num_experts\": 6, \"moe_layer_end_index\": 2"), 3, 0, 6, 2 },
+        { TINY(", \"moe_num_experts\": 6, \"moe_layer_end_index\": -1"), 4, 0, 6, 1 },
         { TINY(", \"num_experts\": 6, \"mlp_layer_types\": [\"sparse\", \"dense\", "
                "\"dense\", \"dense\"]"), 1, 0, 6, 2 },
         { TINY(", \"num_experts\": 0"), 4, 0, 0, 1 },

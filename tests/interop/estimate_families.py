@@ -123,6 +123,7 @@ VARIANTS = [
     ("gpt2", {"add_cross_attention": True}),
     ("lfm2_moe", WORDS["lfm2_moe"] | {"use_expert_bias": False, "num_dense_layers": 3}),
     ("ernie4_5_moe", {"moe_layer_interval": 2, "moe_layer_start_index": 3}),
+    ("ernie4_5_moe", {"moe_layer_end_index": 7, "num_hidden_layers": 12}),
     ("marian", {"share_encoder_decoder_embeddings": False}),
     ("solar_open", {"attention_bias": True}),
     ("falcon_h1", {"mamba_d_ssm": None, "mamba_rms_norm": True, "projectors_bias": True,

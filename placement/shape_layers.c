@@ -53,34 +53,6 @@ typedef struct layer_rules {
     uint64_t sparse_at;    /* the remainder of its number */
 } layer_rules;
 
-/* ----------------------------------------------------------------------- lists */
-
-/* The first of a list of layers' numbers; NULL: there is none. */
-static const berthi_json_value *
-open_numbers(berthi_shape_reading *r, const char *key)
-{
-    const berthi_json_value *const value = berthi_json_find(r->model, key);
-    uint64_t count = 0;
-    uint64_t number;
-
-    for (const berthi_json_value *v = berthi_json_first(value); v != NULL;
-         v = berthi_json_next(v))
-        if (++count > BERTHI_SHAPE_LAYERS || !berthi_json_can_read_unsigned(v, &number))
-            berthi_shape_refuse(r, key, value, "a list of layers");
-    return berthi_json_first(value);
-}
-
-static bool
-is_listed(const berthi_json_value *first, uint64_t layer)
-{
-    uint64_t number;
-
-    for (; first != NULL; first = berthi_json_next(first))
-        if (berthi_json_can_read_unsigned(first, &number) && number == layer)
-            return true;
-    return false;
-}
-
 /* ----------------------------------------------------------------------- rules */
 
 static void
@@ -123,9 +95,9 @@ read_attending(berthi_shape_reading *r, layer_rules *rules)
     }
     if ((r->shape->family->flags & BERTHI_FAMILY_LISTED) == 0)
         return;
-    rules->attending = open_numbers(r, "attn_layer_indices");
+    rules->attending = berthi_shape_open_numbers(r, "attn_layer_indices");
     if (rules->attending == NULL)
-        rules->attending = open_numbers(r, "full_attn_idxs");
+        rules->attending = berthi_shape_open_numbers(r, "full_attn_idxs");
     rules->has_listed =
         rules->attending != NULL || r->shape->state.kind == BERTHI_STATE_MAMBA2;
 }
@@ -209,7 +181,7 @@ read_experts(berthi_shape_reading *r, layer_rules *rules)
         berthi_shape_number(r, sparse_step_keys, 1, BERTHI_SHAPE_LAYERS, 1);
     rules->sparse_at = berthi_shape_member(r, "expert_layer_offset", 0, BERTHI_SHAPE_LAYERS,
                                            rules->sparse_step - 1);
-    rules->dense = open_numbers(r, "mlp_only_layers");
+    rules->dense = berthi_shape_open_numbers(r, "mlp_only_layers");
     r->shape->expert_latent = berthi_shape_member(r, "moe_latent_size", 1, width, 0);
     r->shape->has_correction = r->shape->family->flags & BERTHI_FAMILY_CORRECTION
                                && berthi_shape_flag(r, "use_expert_bias", true);
@@ -264,7 +236,7 @@ make_ruled(const berthi_shape_reading *r, const layer_rules *rules, uint64_t num
            berthi_layer *layer)
 {
     if (r->shape->family->flags & BERTHI_FAMILY_ALL_STATE
-        || (rules->has_listed && !is_listed(rules->attending, number))
+        || (rules->has_listed && !berthi_shape_is_listed(rules->attending, number))
         || (rules->attention_every > 0
             && number % rules->attention_every != rules->attention_at))
         berthi_shape_make_state(r->shape, layer);
@@ -284,7 +256,7 @@ is_sparse(const layer_rules *rules, const char *word, uint64_t number)
         return is_one_of(word, sparse_words);
     return number >= rules->first_sparse && number <= rules->last_sparse
            && number % rules->sparse_every == 0
-           && number % rules->sparse_step == rules->sparse_at && !is_listed(rules->dense, number);
+           && number % rules->sparse_step == rules->sparse_at && !berthi_shape_is_listed(rules->dense, number);
 }
 
 /*

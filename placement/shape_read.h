@@ -91,6 +91,10 @@ const char *berthi_shape_take_word(berthi_shape_reading *r, berthi_layer_words *
 /* HALVES: how many there are, where no number says it. */
 uint64_t berthi_shape_count_halves(berthi_shape_reading *r);
 
+/* The first of a list of layers' numbers; NULL: there is none. */
+const berthi_json_value *berthi_shape_open_numbers(berthi_shape_reading *r, const char *key);
+bool berthi_shape_is_listed(const berthi_json_value *first, uint64_t layer);
+
 /* Fills shape->kinds from `r->layer` and the lists and rules of layers. */
 void berthi_shape_read_layers(berthi_shape_reading *r);
 

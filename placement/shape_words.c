@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * shape_words.c - a word for each layer, where a file has them: as a list, as a list
- * that begins again where it ends, or as a letter each; see shape_read.h.
+ * that begins again where it ends, or as a letter each; and lists of layers' numbers;
+ * see shape_read.h.
  */
 #include <string.h>
 
@@ -95,4 +96,31 @@ berthi_shape_take_word(berthi_shape_reading *r, berthi_layer_words *words)
     if (words->next == NULL && words->is_cycle)
         words->next = words->first;
     return word;
+}
+
+/* --------------------------------------------------------------------- numbers */
+
+const berthi_json_value *
+berthi_shape_open_numbers(berthi_shape_reading *r, const char *key)
+{
+    const berthi_json_value *const value = berthi_json_find(r->model, key);
+    uint64_t count = 0;
+    uint64_t number;
+
+    for (const berthi_json_value *v = berthi_json_first(value); v != NULL;
+         v = berthi_json_next(v))
+        if (++count > BERTHI_SHAPE_LAYERS || !berthi_json_can_read_unsigned(v, &number))
+            berthi_shape_refuse(r, key, value, "a list of layers");
+    return berthi_json_first(value);
+}
+
+bool
+berthi_shape_is_listed(const berthi_json_value *first, uint64_t layer)
+{
+    uint64_t number;
+
+    for (; first != NULL; first = berthi_json_next(first))
+        if (berthi_json_can_read_unsigned(first, &number) && number == layer)
+            return true;
+    return false;
 }

@@ -256,7 +256,8 @@ is_sparse(const layer_rules *rules, const char *word, uint64_t number)
         return is_one_of(word, sparse_words);
     return number >= rules->first_sparse && number <= rules->last_sparse
            && number % rules->sparse_every == 0
-           && number % rules->sparse_step == rules->sparse_at && !berthi_shape_is_listed(rules->dense, number);
+           && number % rules->sparse_step == rules->sparse_at
+           && !berthi_shape_is_listed(rules->dense, number);
 }
 
 /*

@@ -101,38 +101,66 @@ choose_description(berthi_build *build)
     if (entry == NULL)
         entry = berthi_catalogue_type_class(build->catalogue, options->model_type, NULL);
     made->is_approximate = !made->is_named;
-    made->class_name = "";
-    if (entry == NULL)
-        return;
-    made->class_name = berthi_build_text(build, build->catalogue->text + entry->name,
-                                         entry->name_length);
-    build->entry = berthi_build_describe(build, entry);
-    if (options->era == BERTHI_ERA_HF4)
-        build->older = berthi_json_get(build->entry, "v4");
+    berthi_build_find_scopes(build, entry);
+    made->class_name = build->whole != NULL ? build->whole->class_name : "";
 }
 
-/* A list of texts, copied. */
+/* The lists of texts that the descriptions have, copied as one. */
 static berthi_words
 copy_words(berthi_build *build, const char *member)
 {
-    const berthi_json_value *const list = berthi_build_member(build, member);
-    const char **const words =
-        berthi_build_alloc(build, (uint64_t)berthi_json_count(list) + 1, sizeof *words);
-    uint32_t count = 0;
+    const char **words;
+    uint64_t count = 1;
 
+    for (const build_scope *scope = build->scopes; scope != NULL; scope = scope->next)
+        count += berthi_json_count(berthi_build_member(scope, member));
+    words = berthi_build_alloc(build, count, sizeof *words);
     if (words == NULL)
         return NULL;
-    for (const berthi_json_value *at = berthi_json_first(list); at != NULL;
-         at = berthi_json_next(at)) {
-        const char *word;
+    count = 0;
+    for (const build_scope *scope = build->scopes; scope != NULL; scope = scope->next)
+        for (const berthi_json_value *at =
+                 berthi_json_first(berthi_build_member(scope, member));
+             at != NULL; at = berthi_json_next(at)) {
+            const char *word;
 
-        if (berthi_json_can_read_string(at, &word))
-            words[count++] = berthi_build_text(build, word, strlen(word));
-    }
+            if (berthi_json_can_read_string(at, &word))
+                words[count++] = berthi_build_text(build, word, strlen(word));
+        }
     return words;
 }
 
 /* ------------------------------------------------------- head, last parameter */
+
+/* What a description says of "head", or of "last", one for 5.x and one for 4.x; NULL. */
+static const char *
+read_named(const berthi_build *build, const build_scope *scope, const char *member)
+{
+    const berthi_json_value *value = berthi_build_member(scope, member);
+    const berthi_json_value *const first = berthi_json_first(value);
+    const char *text;
+
+    if (first != NULL)
+        value = build->made->era == BERTHI_ERA_HF4 ? berthi_json_next(first) : first;
+    return berthi_json_can_read_string(value, &text) ? text : NULL;
+}
+
+/* In the model: where another sub-model stands there, the one that it has; NULL. */
+static const char *
+find_named(berthi_build *build, const char *member)
+{
+    const char *named = read_named(build, build->whole, member);
+    const build_scope *scope;
+    berthi_text rest;
+
+    if (named == NULL)
+        return NULL;
+    scope = berthi_build_scope(build, berthi_text_of(named), &rest);
+    if (scope == build->whole || scope->is_tower)
+        return named;
+    named = read_named(build, scope, member);
+    return named != NULL ? berthi_build_outside(build, scope, named).bytes : NULL;
+}
 
 /* The parameter with the highest numbers among those that match. */
 static const berthi_parameter *
@@ -242,13 +270,10 @@ static void
 choose_last(berthi_build *build)
 {
     berthi_architecture *const made = build->made;
-    const berthi_json_value *at = berthi_json_first(berthi_build_member(build, "last"));
+    const char *const pattern = find_named(build, "last");
     const berthi_parameter *last;
-    const char *pattern;
 
-    if (made->era == BERTHI_ERA_HF4)
-        at = berthi_json_next(at);
-    if (made->is_named && berthi_json_can_read_string(at, &pattern)) {
+    if (made->is_named && pattern != NULL) {
         last = find_bias(build, pattern);
         if (last == NULL)
             last = find_highest(made, pattern);
@@ -265,10 +290,10 @@ choose_last(berthi_build *build)
 static void
 choose_head(berthi_build *build)
 {
-    const char *head = "";
+    const char *const head = find_named(build, "head");
 
-    (void)berthi_json_can_read_string(berthi_build_member(build, "head"), &head);
-    build->made->head = berthi_build_text(build, head, strlen(head));
+    build->made->head =
+        head != NULL ? berthi_build_text(build, head, strlen(head)) : "";
 }
 
 /* ------------------------------------------------------------------ the whole */
@@ -287,7 +312,7 @@ build_all(berthi_build *build)
     made->no_placement = copy_words(build, "no_placement");
     if (build->status != BERTH_OK)
         return;
-    if (build->entry == NULL) {
+    if (build->whole->entry == NULL) {
         berthi_build_guess(build);
     } else {
         choose_head(build);

@@ -7,6 +7,7 @@
  *   architecture_ties.c     names for one memory
  *   architecture_names.c    tensors of the checkpoint -> parameters of the model
  *   architecture_rename.c   their names there
+ *   architecture_scope.c    which description is for what of the model
  *   architecture_config.c   values and expressions of config.json; descriptions
  *   architecture_tree.c     the description's nodes -> modules
  *   architecture_module.c   modules and what lies in them
@@ -37,11 +38,36 @@ typedef struct build_document {
     struct build_document *next;
 } build_document;
 
-/* A set of class names: the "no_split" of one description. */
-typedef struct build_classes {
-    const berthi_json_value *names;
-    struct build_classes *next;
-} build_classes;
+/* A node of a tree: its object, and what a sub-model of another type replaces. */
+typedef struct build_node {
+    const berthi_json_value *object; /* a plain text, or NULL, for a leaf */
+    const berthi_json_value *children;
+    const berthi_json_value *parameters;
+    const berthi_json_value *buffers;
+} build_node;
+
+typedef struct build_renaming build_renaming;
+
+/* How a description calls what is stored. */
+typedef struct build_renamings {
+    build_renaming *items;
+    uint32_t count;
+    bool has_number; /* a line is for one index only */
+} build_renamings;
+
+/* What one description is for: the whole model, or a sub-model in it. */
+typedef struct build_scope {
+    const char *class_name;          /* that is described, or a tower's type; "": none */
+    const berthi_json_value *entry;  /* the description; NULL: none */
+    const berthi_json_value *older;  /* what differs in 4.x; NULL: nothing, or not asked */
+    const berthi_json_value *config; /* its part of config.json; NULL: none */
+    berthi_text path;                /* where it stands in the model */
+    berthi_text base;                /* what the description calls that */
+    build_node top;                  /* what is described there */
+    build_renamings renamings;
+    bool is_tower;                   /* described are its modules alone */
+    struct build_scope *next;        /* before the one that it stands in */
+} build_scope;
 
 typedef struct berthi_build {
     berthi_architecture *made;
@@ -49,10 +75,9 @@ typedef struct berthi_build {
     const berthi_architecture_options *options;
     const berthi_model_source *source;
     const berthi_catalogue *catalogue;
-    const berthi_json_value *entry;  /* the class's description; NULL: none */
-    const berthi_json_value *older;  /* what differs in 4.x; NULL: nothing, or not asked */
+    build_scope *scopes; /* inner ones before those that hold them */
+    build_scope *whole;  /* the last of them: the class's own description */
     build_document *documents;
-    build_classes *no_split;
     berth_status status;
     berth_error *error;
 } berthi_build;
@@ -119,28 +144,20 @@ void berthi_build_sort(berthi_build *build, void **items, uint32_t count,
 
 /* ------------------------------------------------------ architecture_rename.c */
 
-typedef struct build_renaming build_renaming;
-
-/* How the description's class calls what is stored. */
-typedef struct build_renamings {
-    build_renaming *items;
-    uint32_t count;
-    berthi_text prefix; /* that all names lack */
-} build_renamings;
-
 /* Digits of a name: [begin, end). */
 typedef struct build_index {
     uint64_t begin;
     uint64_t end;
 } build_index;
 
-build_renamings berthi_build_read_renamings(berthi_build *build);
+/* Of all scopes. The prefix that all names lack, as those of a bare model do; "". */
+berthi_text berthi_build_read_renamings(berthi_build *build);
 /*
  * The name in the model. `*out_dropped` are digits of `name` that make no difference
  * for it, whatever number they are; { 0, 0 }: there are none.
  */
-berthi_text berthi_build_rename(berthi_build *build, const build_renamings *table,
-                                berthi_text name, build_index *out_dropped);
+berthi_text berthi_build_rename(berthi_build *build, berthi_text prefix, berthi_text name,
+                                build_index *out_dropped);
 
 /* ------------------------------------------------------ architecture_correct.c */
 
@@ -152,7 +169,7 @@ typedef struct build_correction {
 
 bool berthi_build_is_among(berthi_words classes, const char *class_name);
 /* The next one for the class from `*position` on, which begins with 0; NULL: none. */
-const build_correction *berthi_build_correction(const berthi_build *build,
+const build_correction *berthi_build_correction(berthi_era era, const char *class_name,
                                                 uint32_t *position);
 
 /* --------------------------------------------------------- architecture_lack.c */
@@ -164,22 +181,42 @@ const build_correction *berthi_build_correction(const berthi_build *build,
 const char *berthi_build_lacking_child(const berthi_build *build, berthi_text path,
                                        berthi_text behind, uint32_t *position);
 /* The expression for an axis that the description has none for, by a name with '*'; NULL. */
-const char *berthi_build_lacking_size(const berthi_build *build, const char *star,
+const char *berthi_build_lacking_size(const char *class_name, const char *star,
                                       uint32_t axis);
 /* True for a module whose weight the class makes by itself and does not save. */
 bool berthi_build_is_unstored(const berthi_build *build, berthi_text path);
 
+/* -------------------------------------------------------- architecture_scope.c */
+
+/* The class's, and those of sub-models that are of other types than it has by default. */
+void berthi_build_find_scopes(berthi_build *build, const berthi_catalogue_entry *entry);
+/* The innermost one that holds a name or path; *out_rest: what of that lies behind it. */
+const build_scope *berthi_build_scope(const berthi_build *build, berthi_text name,
+                                      berthi_text *out_rest);
+/* The same rest of a name or pattern of the description; NULL: it is not of the scope. */
+const char *berthi_build_within(const build_scope *scope, const char *described);
+/* True for a pattern of the description that is all of such a rest. */
+bool berthi_build_is_within(const build_scope *scope, const char *pattern,
+                            berthi_text rest);
+/* What the model calls what is described; no bytes: it is not of the scope. */
+berthi_text berthi_build_outside(berthi_build *build, const build_scope *scope,
+                                 const char *described);
+/* Another scope that has both names, though this one's lists them; NULL. */
+const build_scope *berthi_build_replacing(const berthi_build *build,
+                                          const build_scope *scope, berthi_text one,
+                                          berthi_text other);
+/* A member of the description as it is in this era; NULL: not there. */
+const berthi_json_value *berthi_build_member(const build_scope *scope, const char *name);
+
 /* ------------------------------------------------------- architecture_config.c */
 
-/* A member of the class's description as it is in this era; NULL: not there. */
-const berthi_json_value *berthi_build_member(const berthi_build *build, const char *name);
 /* The parsed description of an entry; NULL after a failure. */
 const berthi_json_value *berthi_build_describe(berthi_build *build,
                                                const berthi_catalogue_entry *entry);
 /* A value of config.json by dotted path, where older files had it too; NULL. */
-const berthi_json_value *berthi_build_config(const berthi_build *build, const char *path);
+const berthi_json_value *berthi_build_config(const build_scope *scope, const char *path);
 /* The part of config.json at a dotted path; NULL where there is none. */
-const berthi_json_value *berthi_build_part(const berthi_build *build, const char *path);
+const berthi_json_value *berthi_build_part(const build_scope *scope, const char *path);
 /* A size of a buffer, from the expressions for it. `axis` of `rank`. */
 bool berthi_build_can_size(const berthi_build *build, berthi_text buffer, uint32_t axis,
                            uint64_t *out);
@@ -201,11 +238,11 @@ void berthi_build_mark_conv1d(berthi_build *build);
  * whose rows it moves: last parts of the names of the modules that get its numbers. NULL:
  * it is loaded as it is stored.
  */
-berthi_words berthi_build_remade(const berthi_build *build, berthi_text name);
+berthi_words berthi_build_remade(const char *class_name, berthi_text name);
 /* Whether there can be any such, or one as below: asked once, not of each tensor. */
 bool berthi_build_has_remade(const berthi_build *build);
 /* True for a tensor whose name the library knows as a whole, not its module's. */
-bool berthi_build_is_alone(const berthi_build *build, berthi_text name);
+bool berthi_build_is_alone(const char *class_name, berthi_text name);
 
 /* --------------------------------------------------------- architecture_ties.c */
 
@@ -247,6 +284,7 @@ void berthi_build_add_unstored(berthi_build *build, berthi_module *module);
 /* --------------------------------------------------------- architecture_tree.c */
 
 void berthi_build_tree(berthi_build *build);
+build_node berthi_build_node_of(const berthi_json_value *object);
 /* The child's node among these: an object, or its name alone; NULL: not among them. */
 const berthi_json_value *berthi_build_find_node(const berthi_json_value *nodes,
                                                 berthi_text name);

@@ -24,19 +24,6 @@ find_in(const berthi_json_value *object, const char *member, const char *key)
 }
 
 const berthi_json_value *
-berthi_build_member(const berthi_build *build, const char *name)
-{
-    const berthi_json_value *const older = berthi_json_find(build->older, name);
-
-    if (older != NULL)
-        return older;
-    /* Another tree has other optional children. */
-    if (strcmp(name, "optional") == 0 && berthi_json_find(build->older, "tree") != NULL)
-        return NULL;
-    return berthi_json_find(build->entry, name);
-}
-
-const berthi_json_value *
 berthi_build_describe(berthi_build *build, const berthi_catalogue_entry *entry)
 {
     const berthi_json_origin origin = { BERTH_REASON_ARCHITECTURES_JSON, "" };
@@ -76,9 +63,9 @@ get_component(const berthi_json_value *object, const char *name, size_t length)
 }
 
 const berthi_json_value *
-berthi_build_part(const berthi_build *build, const char *path)
+berthi_build_part(const build_scope *scope, const char *path)
 {
-    const berthi_json_value *at = build->options->config;
+    const berthi_json_value *at = scope->config;
 
     while (*path != '\0' && at != NULL) {
         const size_t length = strcspn(path, ".");
@@ -102,9 +89,9 @@ find_value(const berthi_json_value *object, const char *key)
 }
 
 const berthi_json_value *
-berthi_build_config(const berthi_build *build, const char *path)
+berthi_build_config(const build_scope *scope, const char *path)
 {
-    const berthi_json_value *at = build->options->config;
+    const berthi_json_value *at = scope->config;
     const berthi_json_value *value;
 
     for (;;) {
@@ -136,7 +123,7 @@ berthi_build_config(const berthi_build *build, const char *path)
  * a bounded depth.
  */
 typedef struct evaluation {
-    const berthi_build *build;
+    const build_scope *scope;
     uint32_t steps;
 } evaluation;
 
@@ -158,23 +145,23 @@ can_read_number(const char *text, double *out)
 }
 
 static const berthi_json_value *
-get_default(const berthi_build *build, const char *key)
+get_default(const build_scope *scope, const char *key)
 {
-    const berthi_json_value *const older = find_in(build->older, "defaults", key);
+    const berthi_json_value *const older = find_in(scope->older, "defaults", key);
 
-    return older != NULL ? older : find_in(build->entry, "defaults", key);
+    return older != NULL ? older : find_in(scope->entry, "defaults", key);
 }
 
 /* The value of a key: config.json's, else the default. */
 static bool
 can_get_number(evaluation *e, const char *key, uint32_t depth, double *out)
 {
-    const berthi_json_value *value = berthi_build_config(e->build, key);
+    const berthi_json_value *value = berthi_build_config(e->scope, key);
     const char *text;
     bool truth;
 
     if (value == NULL)
-        value = get_default(e->build, key);
+        value = get_default(e->scope, key);
     if (berthi_json_can_read_double(value, out))
         return true;
     if (berthi_json_can_read_bool(value, &truth)) {
@@ -268,13 +255,20 @@ copy_prefix(const char *component, uint64_t length, uint64_t *out_at)
     return strlen("original_");
 }
 
-/* Components of digits become '*', an unchanged copy counts as the table itself. */
+/*
+ * What the description calls it: components of digits become '*', an unchanged copy
+ * counts as the table itself.
+ */
 static bool
-can_write_star(berthi_text name, char *out, size_t capacity)
+can_write_star(const build_scope *scope, berthi_text name, char *out, size_t capacity)
 {
     uint64_t at = 0;
 
     out[0] = '\0';
+    if (scope->base.length > 0
+        && (!can_append(out, capacity, scope->base.bytes, scope->base.length)
+            || !can_append(out, capacity, ".", 1)))
+        return false;
     for (;;) {
         const char *const component = name.bytes + at;
         uint64_t length = 0;
@@ -302,21 +296,21 @@ can_write_star(berthi_text name, char *out, size_t capacity)
     }
 }
 
-/* The expression for a buffer's axis; NULL. */
+/* The expression for the axis of a buffer of the scope; NULL. */
 static const char *
-find_dim(const berthi_build *build, berthi_text buffer, uint32_t axis)
+find_dim(const build_scope *scope, berthi_text buffer, uint32_t axis)
 {
     char star[STAR_CAPACITY];
     const berthi_json_value *at;
     const char *expression;
 
-    if (!can_write_star(buffer, star, sizeof star))
+    if (!can_write_star(scope, buffer, star, sizeof star))
         return NULL;
-    at = find_in(build->older, "dims", star);
+    at = find_in(scope->older, "dims", star);
     if (at == NULL)
-        at = find_in(build->entry, "dims", star);
+        at = find_in(scope->entry, "dims", star);
     if (at == NULL)
-        return berthi_build_lacking_size(build, star, axis);
+        return berthi_build_lacking_size(scope->class_name, star, axis);
     at = berthi_json_first(at);
     while (axis-- > 0)
         at = berthi_json_next(at);
@@ -327,8 +321,10 @@ bool
 berthi_build_can_size(const berthi_build *build, berthi_text buffer, uint32_t axis,
                       uint64_t *out)
 {
-    const char *const expression = find_dim(build, buffer, axis);
-    evaluation e = { build, 0 };
+    berthi_text rest;
+    const build_scope *const scope = berthi_build_scope(build, buffer, &rest);
+    const char *const expression = find_dim(scope, rest, axis);
+    evaluation e = { scope, 0 };
     double value;
 
     if (expression == NULL || !can_evaluate(&e, expression, 0, &value))

@@ -145,9 +145,9 @@ berthi_build_is_among(berthi_words classes, const char *class_name)
 }
 
 const build_correction *
-berthi_build_correction(const berthi_build *build, uint32_t *position)
+berthi_build_correction(berthi_era era, const char *class_name, uint32_t *position)
 {
-    const bool is_old = build->options->era == BERTHI_ERA_HF4;
+    const bool is_old = era == BERTHI_ERA_HF4;
 
     while (*position < CORRECTION_COUNT + NEWER_COUNT) {
         const uint32_t at = (*position)++;
@@ -155,7 +155,7 @@ berthi_build_correction(const berthi_build *build, uint32_t *position)
             at < CORRECTION_COUNT ? &corrections[at] : &newer[at - CORRECTION_COUNT];
 
         if ((at < CORRECTION_COUNT || !is_old)
-            && berthi_build_is_among(l->classes, build->made->class_name))
+            && berthi_build_is_among(l->classes, class_name))
             return &l->names;
     }
     return NULL;

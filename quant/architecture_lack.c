@@ -61,11 +61,11 @@ berthi_build_lacking_child(const berthi_build *build, berthi_text path, berthi_t
 }
 
 const char *
-berthi_build_lacking_size(const berthi_build *build, const char *star, uint32_t axis)
+berthi_build_lacking_size(const char *class_name, const char *star, uint32_t axis)
 {
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (axis < sizeof sizes[i].axes / sizeof *sizes[i].axes
-            && berthi_build_is_among(sizes[i].classes, build->made->class_name)
+            && berthi_build_is_among(sizes[i].classes, class_name)
             && strcmp(sizes[i].star, star) == 0)
             return sizes[i].axes[axis];
     return NULL;

@@ -75,10 +75,8 @@ has_word(berthi_text name, const char *word)
 }
 
 static bool
-is_linear_kind(const berthi_build *build, berthi_text name)
+is_linear_kind(const char *class_name, berthi_text name)
 {
-    const char *const class_name = build->made->class_name;
-
     for (size_t i = 0; i < sizeof linear_kinds / sizeof *linear_kinds; i++)
         if (strncmp(class_name, linear_kinds[i].class_prefix,
                     strlen(linear_kinds[i].class_prefix)) == 0
@@ -153,6 +151,8 @@ is_guessed_linear(berthi_text name)
 bool
 berthi_build_is_linear(const berthi_build *build, berthi_text name, bool *out_kind)
 {
+    berthi_text rest;
+    const build_scope *const scope = berthi_build_scope(build, name, &rest);
     const berthi_json_value *at;
     const char *pattern;
 
@@ -163,13 +163,13 @@ berthi_build_is_linear(const berthi_build *build, berthi_text name, bool *out_ki
         *out_kind = true;
         return false;
     }
-    if (build->entry == NULL)
+    if (scope->entry == NULL)
         return is_guessed_linear(name);
-    at = berthi_json_first(berthi_build_member(build, "not_linear"));
+    at = berthi_json_first(berthi_build_member(scope, "not_linear"));
     for (; at != NULL; at = berthi_json_next(at))
         if (berthi_json_can_read_string(at, &pattern)
-            && berthi_build_is_match(pattern, name.bytes, name.length)) {
-            *out_kind = is_linear_kind(build, name);
+            && berthi_build_is_within(scope, pattern, rest)) {
+            *out_kind = is_linear_kind(scope->class_name, name);
             return false;
         }
     return true;
@@ -186,17 +186,19 @@ is_floating(int32_t dtype)
 static int32_t
 find_dtype(const berthi_build *build, const berthi_parameter *parameter)
 {
+    berthi_text rest;
+    const build_scope *const scope =
+        berthi_build_scope(build, build_name(parameter), &rest);
     const berthi_json_value *at;
 
     if (!is_floating(parameter->dtype))
         return parameter->dtype;
-    at = berthi_json_first(berthi_build_member(build, "dtypes"));
+    at = berthi_json_first(berthi_build_member(scope, "dtypes"));
     for (; at != NULL; at = berthi_json_next(at)) {
         const char *word;
         int32_t dtype;
 
-        if (!berthi_build_is_match(berthi_json_key(at), parameter->name,
-                                   parameter->name_length)
+        if (!berthi_build_is_within(scope, berthi_json_key(at), rest)
             || !berthi_json_can_read_string(at, &word))
             continue;
         dtype = berthi_format_torch_dtype(word, strlen(word));

@@ -213,7 +213,7 @@ typedef struct fused {
 
 typedef struct naming {
     berthi_build *build;
-    build_renamings renamings;
+    berthi_text prefix; /* that all names lack */
     bool has_remade;
     fused recent[FUSED_COUNT];
     uint32_t fused_count; /* that have been kept, the oldest of them overwritten */
@@ -306,9 +306,13 @@ add_elements(berthi_parameter *whole, uint64_t elements)
 static void
 take_remaking(const berthi_build *build, berthi_text name, berthi_parameter *parameter)
 {
+    berthi_text rest;
+    const char *const class_name =
+        berthi_build_scope(build, build_name(parameter), &rest)->class_name;
+
     if (parameter->remade == NULL)
-        parameter->remade = berthi_build_remade(build, name);
-    parameter->is_alone |= berthi_build_is_alone(build, name);
+        parameter->remade = berthi_build_remade(class_name, name);
+    parameter->is_alone |= berthi_build_is_alone(class_name, name);
 }
 
 /* What a tensor becomes, or becomes a part of. */
@@ -326,7 +330,7 @@ take_tensor(naming *n, uint32_t position)
     name = (berthi_text){ tensor.name, tensor.name_length };
     parameter = find_fused(n, name);
     if (parameter == NULL) {
-        renamed = berthi_build_rename(build, &n->renamings, name, &index);
+        renamed = berthi_build_rename(build, n->prefix, name, &index);
         if (index.end > 0)
             parameter = find_renamed(n, renamed);
         if (parameter == NULL)
@@ -380,7 +384,7 @@ berthi_build_names(berthi_build *build)
     const uint32_t count = build->source->count;
     berthi_architecture *const made = build->made;
     naming n = { .build = build,
-                 .renamings = berthi_build_read_renamings(build),
+                 .prefix = berthi_build_read_renamings(build),
                  .has_remade = berthi_build_has_remade(build) };
 
     made->tensor_count = count;

@@ -89,34 +89,45 @@ ends_as(berthi_text name, const char *end)
     return false;
 }
 
-bool
-berthi_build_has_remade(const berthi_build *build)
+static bool
+has_remade(const char *class_name)
 {
-    const char *const class_name = build->made->class_name;
     bool has_any = false;
 
     for (size_t i = 0; i < sizeof remakings / sizeof *remakings && !has_any; i++)
         has_any = berthi_build_is_among(remakings[i].classes, class_name);
     for (size_t i = 0; i < sizeof alone / sizeof *alone && !has_any; i++)
         has_any = berthi_build_is_among(alone[i].classes, class_name);
-    return has_any && build->options->era != BERTHI_ERA_HF4;
+    return has_any;
+}
+
+bool
+berthi_build_has_remade(const berthi_build *build)
+{
+    const build_scope *scope = build->scopes;
+
+    if (build->options->era == BERTHI_ERA_HF4)
+        return false;
+    while (scope != NULL && !has_remade(scope->class_name))
+        scope = scope->next;
+    return scope != NULL;
 }
 
 berthi_words
-berthi_build_remade(const berthi_build *build, berthi_text name)
+berthi_build_remade(const char *class_name, berthi_text name)
 {
     for (size_t i = 0; i < sizeof remakings / sizeof *remakings; i++)
-        if (berthi_build_is_among(remakings[i].classes, build->made->class_name)
+        if (berthi_build_is_among(remakings[i].classes, class_name)
             && ends_as(name, remakings[i].end))
             return remakings[i].modules;
     return NULL;
 }
 
 bool
-berthi_build_is_alone(const berthi_build *build, berthi_text name)
+berthi_build_is_alone(const char *class_name, berthi_text name)
 {
     for (size_t i = 0; i < sizeof alone / sizeof *alone; i++)
-        if (berthi_build_is_among(alone[i].classes, build->made->class_name)
+        if (berthi_build_is_among(alone[i].classes, class_name)
             && ends_as(name, alone[i].end))
             return true;
     return false;

@@ -96,46 +96,62 @@ can_overlap(const char *a, const char *b)
 static void
 tell_indices_apart(build_renamings *table)
 {
-    for (uint32_t i = 0; i < table->count; i++)
+    for (uint32_t i = 0; i < table->count; i++) {
+        table->has_number |= table->items[i].has_number;
         for (uint32_t k = 0; table->items[i].has_number && k < table->count; k++)
             if (can_overlap(table->items[i].from, table->items[k].from))
                 table->items[k].drops_index = false;
+    }
+}
+
+/* A line that is of the scope: what lies below its place is renamed there. */
+static void
+add_within(build_scope *scope, const char *from, const char *to)
+{
+    const char *const inner_from = berthi_build_within(scope, from);
+    const char *const inner_to = berthi_build_within(scope, to);
+
+    if (inner_from != NULL && inner_to != NULL)
+        add_line(&scope->renamings, inner_from, inner_to);
 }
 
 static void
-add_corrections(const berthi_build *build, build_renamings *table)
+add_corrections(const berthi_build *build, build_scope *scope)
 {
     const build_correction *names;
     uint32_t position = 0;
 
-    while ((names = berthi_build_correction(build, &position)) != NULL)
-        add_line(table, names->from, names->to);
+    while ((names = berthi_build_correction(build->options->era, scope->class_name,
+                                            &position))
+           != NULL)
+        add_within(scope, names->from, names->to);
 }
 
 static uint32_t
-count_corrections(const berthi_build *build)
+count_corrections(const berthi_build *build, const build_scope *scope)
 {
     uint32_t position = 0;
     uint32_t count = 0;
 
-    while (berthi_build_correction(build, &position) != NULL)
+    while (berthi_build_correction(build->options->era, scope->class_name, &position)
+           != NULL)
         count++;
     return count;
 }
 
-static build_renamings
-read_lines(berthi_build *build)
+static void
+read_lines(berthi_build *build, build_scope *scope)
 {
-    const berthi_json_value *const list = berthi_build_member(build, "names");
-    build_renamings table = { 0 };
-    const uint32_t count = berthi_json_count(list) + count_corrections(build);
+    const berthi_json_value *const list = berthi_build_member(scope, "names");
+    const uint32_t count = berthi_json_count(list) + count_corrections(build, scope);
 
     if (count == 0)
-        return table;
-    table.items = berthi_build_alloc(build, count, sizeof *table.items);
-    if (table.items == NULL)
-        return table;
-    add_corrections(build, &table);
+        return;
+    scope->renamings.items =
+        berthi_build_alloc(build, count, sizeof *scope->renamings.items);
+    if (scope->renamings.items == NULL)
+        return;
+    add_corrections(build, scope);
     for (const berthi_json_value *at = berthi_json_first(list); at != NULL;
          at = berthi_json_next(at)) {
         const char *from;
@@ -145,12 +161,14 @@ read_lines(berthi_build *build)
             || !berthi_json_can_read_string(berthi_json_next(berthi_json_first(at)),
                                             &to)) {
             berthi_build_refuse(build, "\"names\" holds no pair of texts");
-            return (build_renamings){ 0 };
+            return;
         }
-        add_line(&table, from, to);
+        if (berthi_build_replacing(build, scope, berthi_build_outside(build, scope, from),
+                                   berthi_build_outside(build, scope, to))
+            == NULL)
+            add_within(scope, from, to);
     }
-    tell_indices_apart(&table);
-    return table;
+    tell_indices_apart(&scope->renamings);
 }
 
 /* Length of what the pattern matches when that ends with a component, else UINT64_MAX. */
@@ -285,13 +303,13 @@ find_first(const berthi_json_value *nodes, berthi_text name)
 }
 
 /*
- * True when the description's tree has a place for the name, as far as it tells:
+ * True when the scope's tree has a place for the name, as far as it tells:
  * a sub-model may be of another type than the one that is described.
  */
 static bool
-is_in_tree(const berthi_build *build, berthi_text name)
+is_in_tree(const build_scope *scope, berthi_text name)
 {
-    const berthi_json_value *nodes = berthi_build_member(build, "tree");
+    const berthi_json_value *nodes = scope->top.children;
 
     while (nodes != NULL) {
         const berthi_json_value *const node = find_first(nodes, name);
@@ -313,10 +331,11 @@ is_in_tree(const berthi_build *build, berthi_text name)
  * checkpoints unless parts had moved already (4.52), the tree tells which.
  */
 static bool
-is_renamed(const berthi_build *build, berthi_text name, berthi_text renamed)
+is_renamed(const berthi_build *build, const build_scope *scope, berthi_text name,
+           berthi_text renamed)
 {
     return build->options->era != BERTHI_ERA_HF4
-           || (!is_in_tree(build, name) && is_in_tree(build, renamed));
+           || (!is_in_tree(scope, name) && is_in_tree(scope, renamed));
 }
 
 /*
@@ -338,12 +357,13 @@ find_dropped(const berthi_build *build, const build_renaming *r, berthi_text nam
     return index;
 }
 
+/* A name, or what of it lies within the scope. */
 static berthi_text
-rename_whole(berthi_build *build, const build_renamings *table, berthi_text name,
-             build_index *out_dropped)
+rename_in(berthi_build *build, const build_scope *scope, berthi_text name,
+          build_index *out_dropped)
 {
     uint64_t matched = 0;
-    const build_renaming *const r = find_renaming(table, name, &matched);
+    const build_renaming *const r = find_renaming(&scope->renamings, name, &matched);
     char written[512];
     berthi_text out;
     uint64_t most;
@@ -358,7 +378,7 @@ rename_whole(berthi_build *build, const build_renamings *table, berthi_text name
         return name;
     out.length = write_renamed(r, name, matched, longest);
     out.bytes = berthi_build_text(build, longest, out.length);
-    if (out.bytes == NULL || !is_renamed(build, name, out))
+    if (out.bytes == NULL || !is_renamed(build, scope, name, out))
         return name;
     *out_dropped = find_dropped(build, r, name, matched);
     return out;
@@ -382,15 +402,14 @@ get_name(const berthi_build *build, uint32_t position)
     return (berthi_text){ tensor.name, tensor.name_length };
 }
 
-/* The prefix that the names lack, as those of a bare model do; "" for none. */
 static berthi_text
-find_prefix(berthi_build *build, const build_renamings *table)
+find_prefix(berthi_build *build)
 {
-    const berthi_json_value *const tree = berthi_build_member(build, "tree");
+    const berthi_json_value *const tree = build->whole->top.children;
     const char *base = "";
     berthi_text prefix;
 
-    if (!berthi_json_can_read_string(berthi_build_member(build, "base"), &base))
+    if (!berthi_json_can_read_string(berthi_build_member(build->whole, "base"), &base))
         return (berthi_text){ "", 0 };
     prefix = berthi_text_of(base);
     if (!is_top(tree, prefix))
@@ -398,37 +417,77 @@ find_prefix(berthi_build *build, const build_renamings *table)
     for (uint32_t i = 0; i < build->source->count && build->status == BERTH_OK; i++) {
         build_index unused = { 0, 0 };
 
-        if (is_top(tree, rename_whole(build, table, get_name(build, i), &unused)))
+        if (is_top(tree, rename_in(build, build->whole, get_name(build, i), &unused)))
             return (berthi_text){ "", 0 };
     }
     return prefix;
 }
 
+/* ---------------------------------------------------------------- sub-models */
+
+/*
+ * Where the whole name has the index that is dropped of its rest: ends are the same. A
+ * line for one index of the whole model would tell names apart that are alike here.
+ */
+static build_index
+find_dropped_outside(const berthi_build *build, berthi_text name, berthi_text rest,
+                     build_index inner)
+{
+    const build_index none = { 0, 0 };
+    const uint64_t kept = rest.length - inner.begin;
+
+    if (inner.end == 0 || build->whole->renamings.has_number || kept >= name.length
+        || memcmp(name.bytes + name.length - kept, rest.bytes + inner.begin, (size_t)kept)
+               != 0)
+        return none;
+    return (build_index){ name.length - kept,
+                          name.length - kept + (inner.end - inner.begin) };
+}
+
+/* `name`, `renamed` as the whole model calls it, as the sub-model that has it does. */
+static berthi_text
+rename_inside(berthi_build *build, berthi_text name, berthi_text renamed,
+              build_index *out_dropped)
+{
+    berthi_text rest;
+    const build_scope *const scope = berthi_build_scope(build, renamed, &rest);
+    build_index inner = { 0, 0 };
+    berthi_text inside;
+
+    if (scope == build->whole)
+        return renamed;
+    inside = rename_in(build, scope, rest, &inner);
+    if (inside.bytes == rest.bytes)
+        return renamed;
+    *out_dropped = find_dropped_outside(build, name, rest, inner);
+    return berthi_build_join(build, scope->path, inside);
+}
+
 /* ---------------------------------------------------------------------- calls */
 
-build_renamings
+berthi_text
 berthi_build_read_renamings(berthi_build *build)
 {
-    build_renamings table = read_lines(build);
-
-    table.prefix = find_prefix(build, &table);
-    return table;
+    for (build_scope *scope = build->scopes; scope != NULL; scope = scope->next)
+        read_lines(build, scope);
+    return find_prefix(build);
 }
 
 berthi_text
-berthi_build_rename(berthi_build *build, const build_renamings *table, berthi_text name,
+berthi_build_rename(berthi_build *build, berthi_text prefix, berthi_text name,
                     build_index *out_dropped)
 {
     berthi_text whole = name;
     berthi_text renamed;
 
     *out_dropped = (build_index){ 0, 0 };
-    if (table->prefix.length > 0)
-        whole = berthi_build_join(build, table->prefix, name);
-    renamed = rename_whole(build, table, whole, out_dropped);
-    if (table->prefix.length > 0 && out_dropped->end > 0) {
-        out_dropped->begin -= table->prefix.length + 1;
-        out_dropped->end -= table->prefix.length + 1;
+    if (prefix.length > 0)
+        whole = berthi_build_join(build, prefix, name);
+    renamed = rename_in(build, build->whole, whole, out_dropped);
+    renamed = rename_inside(build, whole, renamed, out_dropped);
+    if (prefix.length > 0 && out_dropped->end > 0) {
+        out_dropped->begin -= prefix.length + 1;
+        out_dropped->end -= prefix.length + 1;
     }
     return renamed;
 }

@@ -7,18 +7,27 @@
 
 /* "tie_word_embeddings" of a part of config.json; false: it says nothing. */
 static bool
-has_tie_flag(const berthi_build *build, const char *part, bool *out)
+has_tie_flag(const build_scope *scope, const char *part, bool *out)
 {
     return berthi_json_can_read_bool(
-        berthi_json_get(berthi_build_part(build, part), "tie_word_embeddings"), out);
+        berthi_json_get(berthi_build_part(scope, part), "tie_word_embeddings"), out);
+}
+
+/* The default of the sub-model whose part it is, where that is of another type. */
+static void
+take_default(const berthi_build *build, const berthi_json_value *config, bool *out)
+{
+    for (const build_scope *at = build->scopes; at != NULL; at = at->next)
+        if (config != NULL && at->config == config)
+            (void)berthi_json_can_read_bool(berthi_build_member(at, "tie_default"), out);
 }
 
 /* Whether config.json, or the class's default, switches this tie on. */
 static bool
-is_active(const berthi_build *build, const char *target)
+is_active(const berthi_build *build, const build_scope *scope, const char *target)
 {
     const berthi_json_value *const by =
-        berthi_json_get(berthi_build_member(build, "tied_by"), target);
+        berthi_json_get(berthi_build_member(scope, "tied_by"), target);
     const char *part = "";
     bool is_tied = false;
 
@@ -26,13 +35,15 @@ is_active(const berthi_build *build, const char *target)
         (void)berthi_json_can_read_string(berthi_json_first(by), &part);
         (void)berthi_json_can_read_bool(berthi_json_next(berthi_json_first(by)), &is_tied);
     } else {
-        (void)berthi_json_can_read_bool(berthi_build_member(build, "tie_default"),
+        (void)berthi_json_can_read_bool(berthi_build_member(scope, "tie_default"),
                                         &is_tied);
     }
-    if (has_tie_flag(build, part, &is_tied) || *part != '\0')
+    if (has_tie_flag(scope, part, &is_tied) || *part != '\0')
         return is_tied;
-    if (berthi_json_can_read_string(berthi_build_member(build, "tie_from"), &part))
-        (void)has_tie_flag(build, part, &is_tied);
+    if (berthi_json_can_read_string(berthi_build_member(scope, "tie_from"), &part)) {
+        take_default(build, berthi_build_part(scope, part), &is_tied);
+        (void)has_tie_flag(scope, part, &is_tied);
+    }
     return is_tied;
 }
 
@@ -147,55 +158,85 @@ tie_each(berthi_build *build, const char *target, const char *source)
     }
 }
 
-/* At most one for each line of the description and each parameter it matches. */
+/* A line of "tied" as the model calls both. */
+typedef struct line {
+    berthi_text target;
+    berthi_text source;
+} line;
+
+/* False for a line that is not of the scope, or of what another class stands for. */
 static bool
-can_hold_ties(berthi_build *build, const berthi_json_value *list)
+can_read_line(berthi_build *build, const build_scope *scope, const berthi_json_value *at,
+              line *out)
+{
+    const build_scope *replacing;
+    const char *source;
+
+    if (!berthi_json_can_read_string(at, &source)) {
+        berthi_build_refuse(build, "\"tied\" holds something that is no text");
+        return false;
+    }
+    out->target = berthi_build_outside(build, scope, berthi_json_key(at));
+    out->source = berthi_build_outside(build, scope, source);
+    if (out->target.bytes == NULL || out->source.bytes == NULL)
+        return false;
+    replacing = berthi_build_replacing(build, scope, out->target, out->source);
+    return replacing == NULL || replacing->is_tower;
+}
+
+/* At most one for each line of the descriptions and each parameter it matches. */
+static bool
+can_hold_ties(berthi_build *build)
 {
     const berthi_architecture *const made = build->made;
-    uint64_t lines = 0;
     uint64_t count = 0;
 
-    for (const berthi_json_value *at = berthi_json_first(list); at != NULL;
-         at = berthi_json_next(at)) {
-        const char *source;
+    for (const build_scope *scope = build->scopes; scope != NULL; scope = scope->next)
+        for (const berthi_json_value *at =
+                 berthi_json_first(berthi_build_member(scope, "tied"));
+             at != NULL; at = berthi_json_next(at), count++) {
+            line l;
 
-        lines++;
-        if (!berthi_json_can_read_string(at, &source)) {
-            berthi_build_refuse(build, "\"tied\" holds something that is no text");
-            return false;
+            if (can_read_line(build, scope, at, &l)
+                && strchr(l.source.bytes, '*') != NULL)
+                for (uint32_t i = 0; i < made->parameter_count; i++)
+                    count += berthi_build_is_match(l.source.bytes,
+                                                   made->parameters[i]->name,
+                                                   made->parameters[i]->name_length);
         }
-        if (strchr(source, '*') != NULL)
-            for (uint32_t i = 0; i < made->parameter_count; i++)
-                count += berthi_build_is_match(source, made->parameters[i]->name,
-                                               made->parameters[i]->name_length);
-    }
-    build->made->ties = berthi_build_alloc(build, lines + count, sizeof(berthi_tie));
+    build->made->ties = berthi_build_alloc(build, count, sizeof(berthi_tie));
     return build->made->ties != NULL;
+}
+
+static void
+find_ties_of(berthi_build *build, const build_scope *scope)
+{
+    for (const berthi_json_value *at =
+             berthi_json_first(berthi_build_member(scope, "tied"));
+         at != NULL && build->status == BERTH_OK; at = berthi_json_next(at)) {
+        line l;
+
+        if (!can_read_line(build, scope, at, &l)
+            || !is_active(build, scope, berthi_json_key(at)))
+            continue;
+        if (strchr(l.target.bytes, '*') == NULL)
+            add_tie(build, l.target, l.source);
+        else if (berthi_text_is_same(l.target, l.source))
+            tie_alike(build, l.source.bytes);
+        else
+            tie_each(build, l.target.bytes, l.source.bytes);
+    }
 }
 
 void
 berthi_build_find_ties(berthi_build *build)
 {
     berthi_architecture *const made = build->made;
-    const berthi_json_value *const list = berthi_build_member(build, "tied");
 
-    if (!can_hold_ties(build, list))
+    if (!can_hold_ties(build))
         return;
-    for (const berthi_json_value *at = berthi_json_first(list); at != NULL;
-         at = berthi_json_next(at)) {
-        const char *const target = berthi_json_key(at);
-        const char *source = "";
-
-        (void)berthi_json_can_read_string(at, &source);
-        if (!is_active(build, target))
-            continue;
-        if (strchr(target, '*') == NULL)
-            add_tie(build, berthi_text_of(target), berthi_text_of(source));
-        else if (strcmp(target, source) == 0)
-            tie_alike(build, source);
-        else
-            tie_each(build, target, source);
-    }
+    for (const build_scope *scope = build->scopes; scope != NULL; scope = scope->next)
+        find_ties_of(build, scope);
     for (uint32_t i = 0; i < made->tie_count; i++) {
         const berthi_parameter *const there =
             berthi_build_find(build, berthi_text_of(made->ties[i].target));

@@ -8,14 +8,6 @@
  */
 #include "quant/architecture_build.h"
 
-/* A node: the object it stands in, and what a sub-model of another type replaces. */
-typedef struct node {
-    const berthi_json_value *object; /* a plain text, or NULL, for a leaf */
-    const berthi_json_value *children;
-    const berthi_json_value *parameters;
-    const berthi_json_value *buffers;
-} node;
-
 /* Where a node stands. */
 typedef struct place {
     berthi_module *parent;
@@ -24,7 +16,7 @@ typedef struct place {
     bool is_known; /* it exists even without a tensor */
 } place;
 
-static berthi_module *build_node(berthi_build *build, node n, const place *at);
+static berthi_module *make_node(berthi_build *build, build_node n, const place *at);
 
 /* --------------------------------------------------------------------- nodes */
 
@@ -38,11 +30,13 @@ element_at(const berthi_json_value *list, uint64_t index)
     return at;
 }
 
-static node
-node_of(const berthi_json_value *object)
+build_node
+berthi_build_node_of(const berthi_json_value *object)
 {
-    return (node){ object, berthi_json_get(object, "ch"), berthi_json_get(object, "p"),
-                   berthi_json_get(object, "b") };
+    return (build_node){ .object = object,
+                         .children = berthi_json_get(object, "ch"),
+                         .parameters = berthi_json_get(object, "p"),
+                         .buffers = berthi_json_get(object, "b") };
 }
 
 static bool
@@ -62,11 +56,12 @@ holds(const berthi_json_value *list, berthi_text word)
 static bool
 is_never_split(const berthi_build *build, const char *class_name)
 {
-    const build_classes *set = build->no_split;
+    const build_scope *scope = build->scopes;
 
-    while (set != NULL && !holds(set->names, berthi_text_of(class_name)))
-        set = set->next;
-    return set != NULL;
+    while (scope != NULL
+           && !holds(berthi_build_member(scope, "no_split"), berthi_text_of(class_name)))
+        scope = scope->next;
+    return scope != NULL;
 }
 
 /* A block: a module that holds everything below its path. */
@@ -74,12 +69,15 @@ static berthi_module *
 build_block(berthi_build *build, const place *at, const char *class_name,
             const berthi_json_value *buffers)
 {
-    const berthi_json_value *const order = berthi_build_member(build, "unit_order");
     berthi_module *const module =
         berthi_build_module(build, at->parent, at->name, BERTHI_MODULE_BLOCK);
+    const berthi_json_value *order;
+    berthi_text rest;
 
     if (module == NULL)
         return NULL;
+    order = berthi_build_member(berthi_build_scope(build, build_path(module), &rest),
+                                "unit_order");
     module->class_name = berthi_build_text(build, class_name, strlen(class_name));
     if (order != NULL && is_never_split(build, class_name))
         berthi_build_fill_ordered(build, module, order);
@@ -157,16 +155,18 @@ count_indices(const berthi_build *build, berthi_text path)
 }
 
 static uint64_t
-count_elements(berthi_build *build, node n, berthi_text path)
+count_elements(berthi_build *build, build_node n, berthi_text path)
 {
     const berthi_json_value *const length = berthi_json_get(n.object, "len");
     const char *key;
+    berthi_text rest;
     uint64_t stated = 0;
     const bool is_fixed = berthi_json_can_read_unsigned(length, &stated);
     uint64_t count = count_indices(build, path);
 
     if (!is_fixed && count == 0 && berthi_json_can_read_string(length, &key))
-        (void)berthi_json_can_read_unsigned(berthi_build_config(build, key), &stated);
+        (void)berthi_json_can_read_unsigned(
+            berthi_build_config(berthi_build_scope(build, path, &rest), key), &stated);
     if (count == 0)
         count = stated;
     if (is_fixed && berthi_json_get(n.object, "split_list") != NULL)
@@ -180,7 +180,7 @@ count_elements(berthi_build *build, node n, berthi_text path)
 }
 
 static void
-build_element(berthi_build *build, node n, const place *at, uint64_t index)
+build_element(berthi_build *build, build_node n, const place *at, uint64_t index)
 {
     const berthi_json_value *const blocks = berthi_json_get(n.object, "list");
     const berthi_json_value *const kinds = berthi_json_get(n.object, "ub_kinds");
@@ -193,10 +193,10 @@ build_element(berthi_build *build, node n, const place *at, uint64_t index)
     if (build->status != BERTH_OK)
         return;
     if (blocks == NULL) {
-        const node element =
-            node_of(element_at(berthi_json_get(n.object, "split_list"), kind));
+        const build_node element = berthi_build_node_of(
+            element_at(berthi_json_get(n.object, "split_list"), kind));
 
-        if (build_node(build, element, at) == NULL)
+        if (make_node(build, element, at) == NULL)
             (void)berthi_build_module(build, at->parent, at->name, BERTHI_MODULE_PLAIN);
         return;
     }
@@ -248,7 +248,7 @@ write_index(uint64_t index, char digits[24])
 }
 
 static berthi_module *
-build_list(berthi_build *build, node n, const place *at)
+build_list(berthi_build *build, build_node n, const place *at)
 {
     berthi_module *const module =
         berthi_build_module(build, at->parent, at->name, BERTHI_MODULE_LIST);
@@ -287,95 +287,18 @@ add_parameters(berthi_build *build, berthi_module *module, const berthi_json_val
     }
 }
 
-/* ------------------------------------------------------------------ sub-models */
-
-/* The part of a class's tree that is its base model; a plain node where it has none. */
-static node
-find_base(berthi_build *build, const berthi_json_value *description)
-{
-    const berthi_json_value *at = berthi_json_first(berthi_json_get(description, "tree"));
-    const char *base;
-    const char *name;
-
-    if (!berthi_json_can_read_string(berthi_json_get(description, "base"), &base))
-        berthi_build_refuse(build, "a class without \"base\"");
-    else
-        for (; at != NULL; at = berthi_json_next(at))
-            if (berthi_json_can_read_string(berthi_json_get(at, "n"), &name)
-                && strcmp(name, base) == 0)
-                return node_of(at);
-    return node_of(NULL);
-}
-
-static void
-add_no_split(berthi_build *build, const berthi_json_value *names)
-{
-    build_classes *const set = berthi_build_alloc(build, 1, sizeof *set);
-
-    if (set == NULL)
-        return;
-    set->names = names;
-    set->next = build->no_split;
-    build->no_split = set;
-}
-
-/* The node of a sub-model of another type than the class has by default. */
-static node
-substitute(berthi_build *build, node n, const char *model_type)
-{
-    const berthi_catalogue_entry *entry =
-        berthi_catalogue_tower(build->catalogue, model_type);
-    const berthi_json_value *description;
-
-    if (entry != NULL) {
-        description = berthi_build_describe(build, entry);
-        add_no_split(build, berthi_json_get(description, "no_split"));
-        return (node){ NULL, berthi_json_get(description, "tree"),
-                       berthi_json_get(description, "params"),
-                       berthi_json_get(description, "buffers") };
-    }
-    while ((entry = berthi_catalogue_type_class(build->catalogue, model_type, entry))
-           != NULL) {
-        node base;
-
-        description = berthi_build_describe(build, entry);
-        if (build->status != BERTH_OK)
-            return n;
-        add_no_split(build, berthi_json_get(description, "no_split"));
-        base = find_base(build, description);
-        if (base.object != NULL)
-            return base;
-    }
-    return n;
-}
-
-static node
-choose_model(berthi_build *build, node n)
-{
-    const char *part;
-    const char *usual;
-    const char *actual;
-
-    if (!berthi_json_can_read_string(berthi_json_get(n.object, "sub"), &part)
-        || !berthi_json_can_read_string(berthi_json_get(n.object, "sub_type"), &usual)
-        || !berthi_json_can_read_string(
-            berthi_json_get(berthi_build_part(build, part), "model_type"), &actual)
-        || strcmp(actual, usual) == 0)
-        return n;
-    return substitute(build, n, actual);
-}
-
 /* ------------------------------------------------------------------ children */
 
 /* The "optional" of a module, by its path with '*' for numbers. */
 static const berthi_json_value *
 find_optional(const berthi_build *build, berthi_text path)
 {
+    berthi_text rest;
+    const build_scope *const scope = berthi_build_scope(build, path, &rest);
     const berthi_json_value *at =
-        berthi_json_first(berthi_build_member(build, "optional"));
+        berthi_json_first(berthi_build_member(scope, "optional"));
 
-    while (at != NULL
-           && !berthi_build_is_match(berthi_json_key(at), path.bytes, path.length))
+    while (at != NULL && !berthi_build_is_within(scope, berthi_json_key(at), rest))
         at = berthi_json_next(at);
     return at;
 }
@@ -410,10 +333,12 @@ has_tie_below(const berthi_build *build, berthi_text path)
 
 /* What a flag of config.json says of a child: 1 there, 0 not; -1: nothing. */
 static int
-read_flag(const berthi_build *build, const berthi_json_value *optional, berthi_text name)
+read_flag(const berthi_build *build, const berthi_json_value *optional, berthi_text path,
+          berthi_text name)
 {
     const berthi_json_value *at = berthi_json_first(berthi_json_get(optional, "when"));
     const berthi_json_value *value;
+    berthi_text rest;
     const char *flag;
     uint64_t number = 0;
     bool truth = false;
@@ -424,7 +349,7 @@ read_flag(const berthi_build *build, const berthi_json_value *optional, berthi_t
     if (!berthi_json_can_read_string(at, &flag))
         return -1;
     is_turned = *flag == '!';
-    value = berthi_build_config(build, flag + is_turned);
+    value = berthi_build_config(berthi_build_scope(build, path, &rest), flag + is_turned);
     if (value == NULL)
         return -1;
     if (!berthi_json_can_read_bool(value, &truth))
@@ -437,7 +362,7 @@ build_child(berthi_build *build, const berthi_json_value *known,
             const berthi_json_value *optional, place at)
 {
     const berthi_text path = berthi_build_join(build, build_path(at.parent), at.name);
-    const int flag = read_flag(build, optional, at.name);
+    const int flag = read_flag(build, optional, build_path(at.parent), at.name);
 
     if (build->status != BERTH_OK || (flag == 0 && !berthi_build_has_below(build, path)))
         return;
@@ -446,7 +371,7 @@ build_child(berthi_build *build, const berthi_json_value *known,
                       || holds(berthi_json_get(optional, "sometimes_empty"), at.name);
     if (flag == 1 && known == NULL)
         at.is_known = true;
-    (void)build_node(build, node_of(known), &at);
+    (void)make_node(build, berthi_build_node_of(known), &at);
 }
 
 /* Of a child, or of an order's element. */
@@ -523,7 +448,7 @@ build_children(berthi_build *build, berthi_module *module, const berthi_json_val
 }
 
 static berthi_module *
-build_plain(berthi_build *build, node n, const place *at)
+build_plain(berthi_build *build, build_node n, const place *at)
 {
     berthi_module *const module =
         berthi_build_module(build, at->parent, at->name, BERTHI_MODULE_PLAIN);
@@ -557,15 +482,25 @@ is_bare(const berthi_json_value *nodes)
     return at == NULL && berthi_json_first(nodes) != NULL;
 }
 
+/* What is described in the place of a sub-model that is of another type. */
+static build_node
+choose_model(const berthi_build *build, build_node n, berthi_text path)
+{
+    berthi_text rest;
+    const build_scope *const scope = berthi_build_scope(build, path, &rest);
+
+    return rest.length == 0 && scope != build->whole ? scope->top : n;
+}
+
 /* NULL when the module does not exist in this checkpoint. */
 static berthi_module *
-build_node(berthi_build *build, node n, const place *at)
+make_node(berthi_build *build, build_node n, const place *at)
 {
     const berthi_text path = berthi_build_join(build, build_path(at->parent), at->name);
     const bool has = berthi_build_has_below(build, path);
     const char *class_name;
 
-    n = choose_model(build, n);
+    n = choose_model(build, n, path);
     if (build->status != BERTH_OK)
         return NULL;
     if (berthi_json_can_read_string(berthi_json_get(n.object, "unit"), &class_name))
@@ -591,15 +526,14 @@ berthi_build_tree(berthi_build *build)
     berthi_architecture *const made = build->made;
     berthi_module *module;
 
-    add_no_split(build, berthi_build_member(build, "no_split"));
     made->root = berthi_build_module(build, NULL, (berthi_text){ "", 0 },
                                      BERTHI_MODULE_PLAIN);
     if (made->root == NULL)
         return;
-    add_parameters(build, made->root, berthi_build_member(build, "params"));
-    berthi_build_add_buffers(build, made->root, berthi_build_member(build, "buffers"));
+    add_parameters(build, made->root, build->whole->top.parameters);
+    berthi_build_add_buffers(build, made->root, build->whole->top.buffers);
     if (build->status == BERTH_OK)
-        build_children(build, made->root, berthi_build_member(build, "tree"), 0);
+        build_children(build, made->root, build->whole->top.children, 0);
     for (module = made->root; module != NULL && build->status == BERTH_OK;
          module = (berthi_module *)berthi_module_after(module))
         if (module->class_name != NULL)

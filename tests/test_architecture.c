@@ -1233,7 +1233,7 @@ test_impossible_models(void)
     end_layout(&m, catalogue, a);
 }
 
-/* A sub-model that config.json says holds itself. */
+/* A sub-model that config.json says holds one of its type, and so on. */
 static void
 test_endless_model(void)
 {
@@ -1241,13 +1241,19 @@ test_endless_model(void)
         "{\"architectures\": {\"X\": {\"model_types\": [\"t\"], \"base\": \"a\", \"no_split\": "
         "[], \"tree\": [{\"n\": \"a\", \"sub\": \"s\", \"sub_type\": \"other\", \"ch\": "
         "[{\"n\": \"a\", \"sub\": \"s\", \"sub_type\": \"other\", \"ch\": [\"b\"]}]}]}}}";
-    char lines[1024] = "class X\nconfig {\"s\": {\"model_type\": \"t\"}}\nBF16 4 a";
+    char lines[4096] = "class X\nconfig ";
     berthi_architecture_options options;
     berthi_catalogue *catalogue;
     berthi_architecture *a;
     berth_error error;
     model m;
 
+    for (int i = 0; i < 80; i++)
+        strcat(lines, "{\"model_type\": \"t\", \"s\": ");
+    strcat(lines, "{}");
+    for (int i = 0; i < 80; i++)
+        strcat(lines, "}");
+    strcat(lines, "\nBF16 4 a");
     for (int i = 0; i < 80; i++)
         strcat(lines, ".a");
     strcat(lines, ".b\n");
@@ -1261,6 +1267,215 @@ test_endless_model(void)
     CHECK_CONTAINS(error.message, "without end");
     CHECK_STR(error.file, "config.json");
     end_layout(&m, catalogue, a);
+}
+
+/* ------------------------------------------------------- sub-models of other types */
+
+/* A class with a tower and a base model of text. */
+static const char with_base[] =
+    "{\"base\": \"m\", \"no_split\": [\"AL\"], \"tie_default\": false, \"tie_from\": \"t\", "
+    "\"tied\": {\"h.weight\": \"m.t.e.weight\", \"m.t.x.weight\": \"m.t.e.weight\"}, "
+    "\"head\": \"h\", \"last\": [\"h.weight\", \"m.t.z.weight\"], \"fp32\": [\"u\"], "
+    "\"names\": [[\"t.b\", \"m.t\"], [\"v\", \"m.v\"], [\"m.t.e.old\", \"m.t.e.new\"]], "
+    "\"not_linear\": [\"m.t.e.weight\", \"m.t.l.*.x.weight\"], \"tree\": [{\"n\": \"m\", \"ch\": "
+    "[{\"n\": \"v\", \"sub\": \"v\", \"sub_type\": \"va\", \"ch\": [\"a\"]}, "
+    "{\"n\": \"t\", \"sub\": \"t\", \"sub_type\": \"ta\", \"ch\": [\"e\", {\"n\": \"l\", "
+    "\"list\": [\"AL\"], \"len\": \"t.n\"}, \"z\"]}]}, \"h\"]}";
+
+/* One that has a model of text with its head. */
+static const char with_head[] =
+    "{\"base\": \"\", \"no_split\": [], \"head\": \"d.h\", \"last\": [\"d.h.weight\", null], "
+    "\"tree\": [{\"n\": \"d\", \"sub\": \"t\", \"sub_type\": \"ta\", \"ch\": "
+    "[{\"n\": \"a\", \"ch\": [\"e\"]}, \"h\"]}]}";
+
+/* Classes of text by type, and a tower. */
+static const char others[] =
+    "\"A\": {\"model_types\": [\"ta\"], \"group\": \"causal-lm\", \"base\": \"a\", "
+    "\"no_split\": [], \"tree\": [{\"n\": \"a\", \"ch\": [\"e\"]}, \"h\"]}, "
+
+    "\"B\": {\"model_types\": [\"tb\"], \"group\": \"causal-lm\", \"base\": \"b\", "
+    "\"no_split\": [\"BL\"], \"tie_default\": true, \"fp32\": [\"g\", \"w\"], "
+    "\"tied\": {\"hb.weight\": \"b.e.weight\", \"b.y.weight\": \"b.e.weight\"}, "
+    "\"head\": \"hb\", \"last\": [\"hb.weight\", \"b.g.weight\"], "
+    "\"names\": [[\"b.l.*.x.*.w\", \"b.l.*.x.w\"], [\"b.e.older\", \"b.e.newer\"]], "
+    "\"not_linear\": [\"b.e.weight\", \"b.l.*.gate.weight\"], "
+    "\"dtypes\": {\"b.g.weight\": \"float32\"}, \"dims\": {\"b.r.f\": [\"d*2\"]}, "
+    "\"defaults\": {\"d\": \"n+1\"}, \"unit_order\": [\"q.weight\", \"gate.weight\"], "
+    "\"optional\": {\"b\": {\"order\": [\"e\", \"o\", \"g\", \"l\", \"r\"], "
+    "\"only_sometimes\": [\"o\"]}}, "
+    "\"tree\": [{\"n\": \"b\", \"ch\": [\"e\", \"g\", {\"n\": \"l\", \"list\": [\"BL\"], "
+    "\"len\": \"n\"}, {\"n\": \"r\", \"k\": \"np\", \"b\": [[\"f\", \"float32\", [7], "
+    "false]]}]}, \"hb\"]}, "
+
+    "\"C\": {\"model_types\": [\"tc\"], \"group\": \"encoder\", \"base\": \"c\", "
+    "\"no_split\": [], \"not_linear\": [\"e.weight\"], \"tree\": [\"z\", \"e\"]}}, "
+
+    "\"towers\": {\"vb\": {\"class\": \"V\", \"no_split\": [\"VL\"], \"params\": [\"p\"], "
+    "\"buffers\": [[\"s\", \"int64\", [3], false]], \"not_linear\": [\"k.weight\"], "
+    "\"optional\": {\"\": {\"order\": [\"k\", \"o\", \"d\"], \"only_sometimes\": [\"o\"]}}, "
+    "\"tree\": [\"k\", \"d\"]}";
+
+/* A model of the class with these sub-models. */
+static void
+lay_out_others(const char *description, const char *lines, berthi_era era, model *m,
+               berthi_catalogue **catalogue, berthi_architecture **out)
+{
+    char text[8192];
+    berthi_architecture_options options;
+    berth_error error;
+
+    *out = NULL;
+    snprintf(text, sizeof text, "{\"architectures\": {\"X\": %s, %s}}", description, others);
+    T_REQUIRE(CHECK_EQ(berthi_catalogue_create(context, text, strlen(text), "x.json",
+                                               catalogue, &error), BERTH_OK));
+    *m = read_model(lines);
+    options = model_options(m, era);
+    options.class_name = "X";
+    options.catalogue = *catalogue;
+    CHECK_EQ(berthi_architecture_create(context, &options, &m->source, out, &error),
+             BERTH_OK);
+    T_REQUIRE(*out != NULL);
+    check_whole(*out, m);
+}
+
+/* The paths of modules in registration order, those inside of blocks too. */
+static void
+check_order(const berthi_architecture *a, const char *paths)
+{
+    char found[512] = "";
+    size_t length = 0;
+
+    for (const berthi_module *at = a->root->children; at != NULL; at = berthi_module_after(at))
+        length += (size_t)snprintf(found + length, sizeof found - length, " %.*s",
+                                   (int)at->path_length, at->path);
+    CHECK_STR(found, paths);
+}
+
+static bool
+has_text(berthi_words words, const char *text)
+{
+    while (*words != NULL && strcmp(*words, text) != 0)
+        words++;
+    return *words != NULL;
+}
+
+/* All that the descriptions of the other types say holds where these stand. */
+static void
+test_other_types(void)
+{
+    static const char lines[] =
+        "config {\"n\": 9, \"t\": {\"model_type\": \"tb\", \"n\": 2}, "
+        "\"v\": {\"model_type\": \"vb\"}}\n"
+        "BF16 4x4 h.weight\nBF16 4x4 t.b.e.weight\nBF16 4 t.b.e.older\n"
+        "BF16 4 m.t.e.old\nBF16 4 t.b.g.weight\n"
+        "BF16 2x4 t.b.l.0.x.0.w\nBF16 2x4 t.b.l.0.x.1.w\nBF16 4x4 t.b.l.0.gate.weight\n"
+        "BF16 4x4 t.b.l.0.q.weight\nBF16 4x4 t.b.l.1.x.weight\nBF16 4x4 t.b.o.weight\n"
+        "BF16 4x4 v.k.weight\nBF16 4x4 v.d.weight\nBF16 4x4 v.o.weight\nBF16 4 v.p\n";
+    berthi_catalogue *catalogue;
+    const berthi_parameter *p;
+    berthi_architecture *a;
+    char name[256];
+    model m;
+
+    lay_out_others(with_base, lines, BERTHI_ERA_HF5, &m, &catalogue, &a);
+    T_REQUIRE(a != NULL);
+    CHECK(!a->is_approximate);
+    check_order(a, " m m.v m.v.k m.v.o m.v.d m.t m.t.e m.t.o m.t.g m.t.l m.t.l.0 m.t.l.0.q "
+                   "m.t.l.0.gate m.t.l.0.x m.t.l.1 m.t.l.1.x m.t.r m.t.y h");
+    CHECK_STR(model_name(a, &m, "t.b.e.older", name), "m.t.e.newer");
+    CHECK_STR(model_name(a, &m, "m.t.e.old", name), "m.t.e.old"); /* the usual type's */
+    CHECK_STR(model_name(a, &m, "t.b.l.0.x.1.w", name), "m.t.l.0.x.w");
+    CHECK_EQ(a->parameter_of[model_position(&m, "t.b.l.0.x.1.w")]->piece_count, 2);
+    CHECK(!a->parameter_of[model_position(&m, "t.b.e.weight")]->is_linear);
+    CHECK(!a->parameter_of[model_position(&m, "t.b.l.0.gate.weight")]->is_linear);
+    CHECK(a->parameter_of[model_position(&m, "t.b.l.0.q.weight")]->is_linear);
+    CHECK(a->parameter_of[model_position(&m, "t.b.l.1.x.weight")]->is_linear);
+    CHECK(!a->parameter_of[model_position(&m, "v.k.weight")]->is_linear);
+    CHECK(a->parameter_of[model_position(&m, "v.d.weight")]->is_linear);
+    CHECK_EQ(a->parameter_of[model_position(&m, "t.b.g.weight")]->dtype, BERTH_F32);
+    p = find_parameter(a, "m.t.r.f");
+    if (CHECK(p != NULL))
+        CHECK_EQ(p->elements, 6);
+    p = find_parameter(a, "m.v.s");
+    if (CHECK(p != NULL))
+        CHECK_EQ(p->elements, 3);
+    CHECK(berthi_module_block(find_parameter(a, "m.t.l.1.x.weight")->module)->is_never_split);
+    CHECK(has_text(a->fp32, "u") && has_text(a->fp32, "g") && has_text(a->fp32, "w"));
+    CHECK_STR(a->head, "h");
+    CHECK_STR(a->last_name, "h.weight");
+    CHECK_EQ(a->tie_count, 2); /* by the default of the type that is there */
+    CHECK(find_parameter(a, "h.weight")->tie == find_parameter(a, "m.t.e.weight"));
+    CHECK(find_parameter(a, "m.t.y.weight")->tie == find_parameter(a, "m.t.e.weight"));
+    CHECK(find_parameter(a, "m.t.x.weight") == NULL);
+    end_layout(&m, catalogue, a);
+    lay_out_others(with_base, lines, BERTHI_ERA_HF4, &m, &catalogue, &a);
+    T_REQUIRE(a != NULL);
+    CHECK_STR(a->last_name, "m.t.g.weight");
+    end_layout(&m, catalogue, a);
+}
+
+/* Not tied, where the part says so; as many layers as that says. */
+static void
+test_other_settings(void)
+{
+    berthi_catalogue *catalogue;
+    berthi_architecture *a;
+    model m;
+
+    lay_out_others(
+        with_base,
+        "config {\"n\": 9, \"t\": {\"model_type\": \"tb\", \"n\": 2, "
+        "\"tie_word_embeddings\": false}}\nBF16 4x4 h.weight\nBF16 4x4 m.t.e.weight\n",
+        BERTHI_ERA_HF5, &m, &catalogue, &a);
+    T_REQUIRE(a != NULL);
+    CHECK_EQ(a->tie_count, 0);
+    check_order(a, " m m.t m.t.e m.t.l m.t.l.0 m.t.l.1 m.t.r h");
+    end_layout(&m, catalogue, a);
+}
+
+/* As a class with its head; of a group of base models; of a type that nobody describes. */
+static void
+test_other_kinds(void)
+{
+    static const struct {
+        const char *description;
+        const char *lines;
+        const char *paths;
+        const char *head;
+        const char *last;
+        uint32_t ties;
+        bool is_approximate;
+    } cases[] = {
+        { with_head, "config {\"t\": {\"model_type\": \"tb\", \"n\": 1}}\n"
+          "BF16 4x4 d.b.e.weight\nBF16 4x4 d.b.l.0.gate.weight\nBF16 4x4 d.hb.weight\n",
+          " d d.b d.b.e d.b.l d.b.l.0 d.b.l.0.gate d.b.r d.b.y d.hb", "d.hb", "d.hb.weight", 2,
+          false },
+        { with_head, "config {\"t\": {\"model_type\": \"tc\"}}\n"
+          "BF16 4x4 d.e.weight\nBF16 4x4 d.z.weight\n",
+          " d d.z d.e", "", "d.e.weight", 0, false },
+        { with_base, "config {\"t\": {\"model_type\": \"tc\"}}\n"
+          "BF16 4x4 m.t.e.weight\nBF16 4x4 m.t.z.weight\nBF16 4x4 h.weight\n",
+          " m m.t m.t.z m.t.e h", "h", "h.weight", 0, false },
+        { with_base, "config {\"t\": {\"model_type\": \"td\"}}\n"
+          "BF16 4x4 m.t.e.weight\nBF16 4x4 m.t.q.weight\nBF16 4x4 h.weight\n",
+          " m m.t m.t.e m.t.l m.t.q h", "h", "h.weight", 0, true },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        berthi_catalogue *catalogue;
+        berthi_architecture *a;
+        model m;
+
+        lay_out_others(cases[i].description, cases[i].lines, BERTHI_ERA_HF5, &m, &catalogue,
+                       &a);
+        T_REQUIRE(a != NULL);
+        check_order(a, cases[i].paths);
+        CHECK_STR(a->head, cases[i].head);
+        CHECK_STR(a->last_name, cases[i].last);
+        CHECK_EQ(a->tie_count, cases[i].ties);
+        CHECK_EQ(a->is_approximate, cases[i].is_approximate);
+        end_layout(&m, catalogue, a);
+    }
 }
 
 static void
@@ -1617,6 +1832,9 @@ main(int argc, char **argv)
     T_RUN(test_bad_descriptions);
     T_RUN(test_impossible_models);
     T_RUN(test_endless_model);
+    T_RUN(test_other_types);
+    T_RUN(test_other_settings);
+    T_RUN(test_other_kinds);
     T_RUN(test_renames);
     T_RUN(test_flags);
     T_RUN(test_kinds);

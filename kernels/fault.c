@@ -5,6 +5,7 @@
 #ifdef BERTH_TESTING
 
 #include <stdatomic.h>
+#include <stddef.h>
 
 /* Tests own the process: here, and only in test builds, globals are right. */
 static struct {
@@ -13,6 +14,35 @@ static struct {
     _Atomic uint64_t nth;
     _Atomic int mode; /* 0 off, 1 once, 2 from then on */
 } switches[BERTHI_FAULT_KIND_COUNT];
+
+#define UNWATCHED UINT64_MAX
+
+static struct {
+    _Atomic uint64_t left; /* calls before it; UNWATCHED: it has been, or nobody wants it */
+    void (*call)(void *user);
+    void *user;
+} watch = { .left = UNWATCHED };
+
+/* The last of those before it, which takes 0 to UNWATCHED, makes the call. */
+static void
+note_call(void)
+{
+    uint64_t left = atomic_load(&watch.left);
+
+    while (left != UNWATCHED && !atomic_compare_exchange_weak(&watch.left, &left, left - 1))
+        continue;
+    if (left == 0)
+        watch.call(watch.user);
+}
+
+void
+berthi_fault_watch(uint64_t nth, void (*call)(void *user), void *user)
+{
+    atomic_store(&watch.left, UNWATCHED);
+    watch.call = call;
+    watch.user = user;
+    atomic_store(&watch.left, call != NULL ? nth : UNWATCHED);
+}
 
 bool
 berthi_fault_is_due(berthi_fault_kind kind)
@@ -24,6 +54,7 @@ berthi_fault_is_due(berthi_fault_kind kind)
 
     if (is_due)
         atomic_fetch_add(&switches[kind].failures, 1);
+    note_call();
     return is_due;
 }
 

@@ -23,6 +23,11 @@ bool berthi_fault_is_due(berthi_fault_kind kind);
 /* The `nth` call from now fails (0 = the next); `persistent`: all later too. */
 void berthi_fault_arm(berthi_fault_kind kind, uint64_t nth, bool persistent);
 void berthi_fault_disarm(void);
+/*
+ * `call` is made at the `nth` call of any kind from now, once, on its thread, which may hold
+ * locks of the library: for what is to happen at each moment of a job. NULL: never.
+ */
+void berthi_fault_watch(uint64_t nth, void (*call)(void *user), void *user);
 /* Calls of this kind since the last arm or disarm; failures given. */
 uint64_t berthi_fault_calls(berthi_fault_kind kind);
 uint64_t berthi_fault_failures(berthi_fault_kind kind);

@@ -15,10 +15,12 @@
 #include "kernels/base.h"
 #include "kernels/fault.h"
 #include "kernels/sys.h"
+#include "tests/cancelled.h"
 #include "tests/converted.h"
 #include "tests/crash_calls.h"
 #include "tests/fixture.h"
 #include "tests/t.h"
+#include "tests/vacant.h"
 
 /* ------------------------------------------------------------------ conversions */
 
@@ -594,6 +596,58 @@ test_cancelled_while_it_appears(void)
     CHECK_GT(cancelled, 10);
 }
 
+/* At the n-th call of whoever it is, into nothing or over an old model. */
+static void
+check_each_call(bool had_old)
+{
+    const char *const folder = fixture_format("%s/out", fixture_folder());
+    cancelled_moments moments;
+
+    cancelled_begin(&moments, T_IS_SANITIZED ? 15 : 40, had_old);
+    while (cancelled_next(&moments)) {
+        berth_checkpoint *checkpoint = NULL;
+        berth_context *context = NULL;
+        berth_job *job = NULL;
+        berth_error error;
+        berth_status status;
+        converted c;
+
+        if (had_old)
+            fixture_copy_folder(known.old, folder);
+        begin(&c, folder);
+        c.options.overwrite = had_old;
+        CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
+        CHECK_EQ(berth_checkpoint_open(context, known.model, NULL, &checkpoint, NULL),
+                 BERTH_OK);
+        status =
+            berthi_convert_start(context, checkpoint, &c.options, &c.sizes, &job, &error);
+        cancelled_await(&moments, status, job);
+        status = berth_job_finish(job, &error);
+        (void)cancelled_check(&moments, status, &error);
+        CHECK_EQ(look(folder), status == BERTH_OK ? CONVERTED_NEW
+                               : had_old          ? CONVERTED_OLD
+                                                  : CONVERTED_NOTHING);
+        if (status != BERTH_OK && !had_old)
+            check_cancelled(folder, &error);
+        berth_checkpoint_close(checkpoint);
+        vacant_check_memory(context);
+        berth_context_destroy(context);
+        if (!is_recovered(folder, had_old)) {
+            T_NOTE("cancelled at call %d, %s", (int)moments.at, folder);
+            break;
+        }
+        fixture_remove(folder);
+    }
+    cancelled_end(&moments);
+}
+
+static void
+test_cancelled_at_each_call(void)
+{
+    check_each_call(false);
+    check_each_call(true);
+}
+
 /* -------------------------------------------------------------------- full disk */
 
 static berth_status
@@ -663,6 +717,7 @@ main(int argc, char **argv)
     T_RUN(test_cancelled_from_outside);
     T_RUN(test_cancelled_by_progress);
     T_RUN(test_cancelled_while_it_appears);
+    T_RUN(test_cancelled_at_each_call);
     T_RUN(test_full_disk);
     T_MAIN_END;
 }

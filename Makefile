@@ -320,6 +320,11 @@ compile_once = $(call say,CC $<)mkdir -p $(@D) && rm -f $@.sum && \
     if [ "$$sum" = "$$(cat $(2).sum 2>/dev/null)" ]; then cp $(2) $@; \
     else $(CC) $(call cc_flags,$(1)) -c -o $@ $<; fi && echo "$$sum" >$@.sum
 archive = $(call say,AR $@)rm -f $@ && $(AR) rcD $@ $(filter %.o,$^)
+# Test programs are hundreds, and all of the library is in each: the quickest linker that is there,
+# unless the user has chosen one.
+QUICK_LINK := $(if $(findstring -fuse-ld,$(CC) $(LDFLAGS)),,$(shell \
+    echo 'int main(void) { return 0; }' | $(CC) $(LDFLAGS) -fuse-ld=lld -x c -o /dev/null - \
+    2>/dev/null && echo -fuse-ld=lld))
 program = $(call say,LD $@)mkdir -p $(@D) && \
     $(CC) $(ALL_LDFLAGS) $(1) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS)
 
@@ -384,11 +389,11 @@ $(B)/berth: $(TOOL) $(B)/libberth.a
 $(B)/berth-llama: $(LLAMA) $(B)/libberth.a
 	$(call program)
 $(B)/tests/%: $(B)/testing/tests/%.o $(TEST_ARCHIVES)
-	$(call program)
+	$(call program,$(QUICK_LINK))
 $(B)/replay/%: $(B)/testing/tests/fuzz/%.o $(B)/testing/tests/fuzz/replay.o $(TEST_ARCHIVES)
-	$(call program)
+	$(call program,$(QUICK_LINK))
 $(B)/fuzz/%: $(B)/testing/tests/fuzz/%.o $(FUZZ_HELPERS) $(B)/libfuzzed.a
-	$(call program,-fsanitize=fuzzer)
+	$(call program,-fsanitize=fuzzer $(QUICK_LINK))
 $(B)/gpu/gpu_check: $(GPU_OBJECTS) $(B)/libberth.a
 	$(call program)
 # A limit is measured by a program without any of berth in it.

@@ -113,6 +113,7 @@ find_missing_for_ci()
     have clang || need clang
     have g++ || need c++
     have llvm-symbolizer || need llvm
+    have ld.lld || need lld
     have cppcheck || need cppcheck
     have valgrind || need valgrind
     have cmake || need cmake

@@ -294,6 +294,7 @@ fake_cuda_begin(const fake_cuda_machine *machine)
     fake_cuda_now.books = (fake_cuda_books){ 0 };
     fake_cuda_now.kernel_code = BERTHI_CUDA_OK;
     fake_cuda_now.is_half = false;
+    fake_cuda_now.skips_kernels = false;
     fake_cuda_now.is_hung = false;
     fake_cuda_now.is_reusing = false;
     fake_cuda_now.spare_handle = NULL;
@@ -324,6 +325,12 @@ void
 fake_cuda_fail_half(bool is_half)
 {
     fake_cuda_now.is_half = is_half;
+}
+
+void
+fake_cuda_skip_kernels(void)
+{
+    fake_cuda_now.skips_kernels = true;
 }
 
 void

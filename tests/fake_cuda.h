@@ -44,6 +44,8 @@ void fake_cuda_fail(uint64_t nth, int code, bool is_persistent);
 void fake_cuda_fail_within(uint64_t nth, int code);
 /* A call of set_device() that fails has set it all the same. */
 void fake_cuda_fail_half(bool is_half);
+/* Kernels are only counted when their turn comes, since begin. */
+void fake_cuda_skip_kernels(void);
 void fake_cuda_disarm(void);
 uint64_t fake_cuda_called(void);   /* since begin, fail or disarm */
 uint64_t fake_cuda_failures(void); /* the same: calls that were made to fail */

@@ -98,6 +98,7 @@ typedef struct fake_cuda_state {
     bool is_within; /* `nth` is one of those */
     bool is_persistent;
     bool is_half;
+    bool skips_kernels;
     bool is_hung;
 } fake_cuda_state;
 

@@ -22,7 +22,8 @@ do_item(const fake_cuda_line *s, fake_cuda_work *i)
         }
         fake_cuda_now.books.launches++;
         fake_cuda_now.books.launched[i->launch.kernel]++;
-        simt_level_launch(&i->launch);
+        if (!fake_cuda_now.skips_kernels)
+            simt_level_launch(&i->launch);
         break;
     case RECORD: /* of two streams the later may be done first */
         if (i->event->passed < i->generation)

@@ -688,6 +688,15 @@ BERTH_API berth_status berth_checkpoint_open(berth_context *context, const char 
 /* NULL is allowed. */
 BERTH_API void berth_checkpoint_close(berth_checkpoint *checkpoint);
 
+/*
+ * berth_hub_check() says whether a file may be made or replaced at `path`: not in a
+ * repository of a hub cache, whose files are shared and never changed, whatever its folder is
+ * called, and not by a link that leads there. All calls that write look by themselves; this is
+ * for who writes beside them. Nothing that is not there is in a repository.
+ * Returns BERTH_OK, or BERTH_EINVAL.
+ */
+BERTH_API berth_status berth_hub_check(const char *path, berth_error *error);
+
 /* Texts are borrowed from the checkpoint; "" where the files do not say. */
 typedef struct berth_checkpoint_summary {
     const char *path;         /* as resolved: folder or file                          */

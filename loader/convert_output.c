@@ -222,7 +222,8 @@ try_folder(const nearest *n, berth_error *error)
 {
     berth_context *const context = n->convert->context;
     berthi_writer writer = as_writer(n);
-    berth_status status = berthi_folder_check(n->folder, n->path, error);
+    berth_status status = n->exists ? berthi_folder_check(n->folder, n->path, error)
+                                    : berthi_folder_check_new(n->folder, n->path, error);
 
     berthi_arena_init(&writer.texts, context, BERTHI_PURPOSE_OBJECT, TEXT_BLOCK_BYTES);
     if (status == BERTH_OK)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "kernels/text.h"
+#include "loader/hub_guard.h"
 
 #define PATH_CAPACITY 4096
 /* "." before the name; behind it ".berth-", pid, "-", 8 digits, ".tmp", NUL. */
@@ -70,32 +71,15 @@ berthi_temporary_fail_write(const berthi_target *target, int system_error, uint6
 
 /* ------------------------------------------------------------------- folders */
 
-static bool
-is_repository(const char *name)
+static berth_status
+check_place(const char *real, const char *path, berth_error *error)
 {
-    return strncmp(name, "models--", 8) == 0 || strncmp(name, "datasets--", 10) == 0
-           || strncmp(name, "spaces--", 8) == 0;
-}
-
-/* models--org--name/{blobs,snapshots,...} anywhere in the path. */
-static bool
-is_in_hub_cache(const char *path)
-{
-    static const char *const parts[] = { "blobs", "snapshots", "refs", "trees",
-                                         ".no_exist" };
-    bool is_inside = false;
-
-    while (*path != '\0') {
-        const size_t length = strcspn(path, "/");
-
-        for (size_t i = 0; is_inside && i < sizeof parts / sizeof parts[0]; i++)
-            if (berthi_text_is((berthi_text){ path, length }, parts[i]))
-                return true;
-        is_inside = is_inside || is_repository(path);
-        path += length;
-        path += *path == '/';
-    }
-    return false;
+    if (!berthi_hub_guards(real))
+        return BERTH_OK;
+    return berthi_target_fail(path, BERTH_REASON_ARGUMENT,
+                              "lies in the hub cache, whose files are shared and never "
+                              "changed: name a file elsewhere",
+                              error);
 }
 
 berth_status
@@ -105,12 +89,25 @@ berthi_folder_check(int folder, const char *path, berth_error *error)
     const int64_t length = berthi_sys_path_of(folder, real, sizeof real);
 
     /* Without /proc the path as given has to do. */
-    if (is_in_hub_cache(length >= 0 ? real : path))
-        return berthi_target_fail(path, BERTH_REASON_ARGUMENT,
-                                  "lies in the hub cache, whose files are shared and never "
-                                  "changed: name a file elsewhere",
-                                  error);
-    return BERTH_OK;
+    return check_place(length >= 0 ? real : path, path, error);
+}
+
+berth_status
+berthi_folder_check_new(int folder, const char *path, berth_error *error)
+{
+    char real[PATH_CAPACITY];
+    const int64_t length = berthi_sys_path_of(folder, real, sizeof real);
+    size_t end = strlen(path);
+    size_t begin;
+
+    while (end > 0 && path[end - 1] == '/')
+        end--;
+    for (begin = end; begin > 0 && path[begin - 1] != '/';)
+        begin--;
+    if (length >= 0 && (size_t)length < sizeof real)
+        snprintf(real + length, sizeof real - (size_t)length, "/%.*s", (int)(end - begin),
+                 path + begin);
+    return check_place(length >= 0 ? real : path, path, error);
 }
 
 berth_status

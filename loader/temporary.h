@@ -31,8 +31,10 @@ typedef struct berthi_target {
 
 /* ------------------------------------------------------------------- folders */
 
-/* ARGUMENT for a folder in the hub cache: its files are shared. */
+/* ARGUMENT for a folder in the hub cache, or a file there: they are shared. */
 berth_status berthi_folder_check(int folder, const char *path, berth_error *error);
+/* The same of what is to be made in the folder, which `path` ends in. */
+berth_status berthi_folder_check_new(int folder, const char *path, berth_error *error);
 /* DISK_FULL when less than `bytes` are free for `path` on the file system. */
 berth_status berthi_folder_check_space(int folder, uint64_t bytes, const char *path,
                                        berth_error *error);

@@ -188,12 +188,18 @@ static void
 test_hub_cache(void)
 {
     const char *const model = make(TWO);
-    const char *const snapshot =
-        fixture_hub(fixture_folder(), "org/name", FIXTURE_COMMIT, make(TWO));
+    const char *const cache = fixture_folder();
+    const char *const snapshot = fixture_hub(cache, "org/name", FIXTURE_COMMIT, make(TWO));
+    const char *const home = fixture_hub_repository(cache, "org/name");
+    const char *const fresh = in(cache, "models--org--new");
 
     check_both(model, snapshot, true, BERTH_REASON_ARGUMENT, snapshot, "hub cache");
     check_both(model, in(snapshot, "new"), false, BERTH_REASON_ARGUMENT,
                in(snapshot, "new"), "hub cache");
+    /* A repository's own folder, and one that would be taken for a repository. */
+    check_both(model, home, true, BERTH_REASON_ARGUMENT, home, "hub cache");
+    check_both(model, fresh, false, BERTH_REASON_ARGUMENT, fresh, "hub cache");
+    CHECK(access(fresh, F_OK) != 0);
 }
 
 /* Root may write anywhere: as somebody else. */

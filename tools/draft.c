@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* draft.c - see draft.h. */
-#define _XOPEN_SOURCE 700 /* realpath() */
+#define _POSIX_C_SOURCE 200809L
 
 #include "tools/draft.h"
 
@@ -16,52 +16,6 @@
 
 #define MAX_ATTEMPTS 100u
 #define STEM_BYTES 200u /* of a name, in that of its temporary file */
-
-/* ---------------------------------------------------------------------- hub cache */
-
-static bool
-is_repository(const char *name)
-{
-    return strncmp(name, "models--", 8) == 0 || strncmp(name, "datasets--", 10) == 0
-           || strncmp(name, "spaces--", 8) == 0;
-}
-
-/* models--org--name/{blobs,snapshots,...} anywhere in the path, as the library has it. */
-static bool
-has_cache(const char *path)
-{
-    static const char *const parts[] = { "blobs", "snapshots", "refs", "trees", ".no_exist" };
-    bool is_inside = false;
-
-    while (*path != '\0') {
-        const size_t length = strcspn(path, "/");
-
-        for (size_t i = 0; is_inside && i < sizeof parts / sizeof parts[0]; i++)
-            if (strlen(parts[i]) == length && strncmp(path, parts[i], length) == 0)
-                return true;
-        is_inside = is_inside || is_repository(path);
-        path += length;
-        path += *path == '/';
-    }
-    return false;
-}
-
-bool
-draft_is_in_hub_cache(const char *path)
-{
-    const char *const slash = strrchr(path, '/');
-    char *const folder = strdup(slash != NULL ? path : ".");
-    char *real;
-    bool is_inside;
-
-    if (folder != NULL && slash != NULL)
-        folder[slash - path + 1] = '\0';
-    real = folder != NULL ? realpath(folder, NULL) : NULL; /* NULL: nothing is made there */
-    is_inside = real != NULL && has_cache(real);
-    free(real);
-    free(folder);
-    return is_inside;
-}
 
 /* ------------------------------------------------------------------------- begin */
 

@@ -21,8 +21,6 @@ typedef struct draft {
     int fd;
 } draft;
 
-/* Whether the file lies in a repository of the hub's cache, which is shared and never changed. */
-bool draft_is_in_hub_cache(const char *path);
 /*
  * Begins a file beside `path`, which draft_end() puts in its place. A file that is replaced
  * passes on its mode, and owner and group where they can be given. What is there and no

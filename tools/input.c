@@ -239,59 +239,6 @@ is_own_manifest(const cli_call *call, const char *operand, const char *path)
                                    : is_beside(operand, path, is_manifest);
 }
 
-/* ------------------------------------------------------------------- the hub cache */
-
-/* The folder of the repository that a name such as org/name@main stands for; "": none. */
-static void
-find_repository(const cli_call *call, const char *operand, char home[PATH_CAPACITY])
-{
-    const cli_option *const option = find_option(call, "hub-cache");
-    const int length = (int)strcspn(operand, "@");
-    const char *cache = NULL;
-    char below[PATH_CAPACITY];
-
-    home[0] = '\0';
-    if (access(operand, F_OK) == 0) { /* of a cache all the same, if it is laid out so */
-        snprintf(below, sizeof below, "%s/snapshots", operand);
-        if (access(below, F_OK) == 0)
-            snprintf(home, PATH_CAPACITY, "%s", operand);
-        return;
-    }
-    if (option != NULL)
-        cache = *text_of(call, option);
-    if (cache == NULL)
-        return;
-    snprintf(home, PATH_CAPACITY, "%s/models--%.*s", cache, length, operand);
-    for (char *at = home + strlen(cache) + 1; *at != '\0'; at++)
-        if (*at == '/') { /* there is one: org--name */
-            snprintf(below, sizeof below, "%s", at + 1);
-            snprintf(at, (size_t)(home + PATH_CAPACITY - at), "--%s", below);
-            break;
-        }
-}
-
-/* What lies in a repository of the cache is never written. */
-static bool
-is_in_repository(const cli_call *call, const char *operand, const char *path)
-{
-    char home[PATH_CAPACITY];
-    char *real_home;
-    char *real_path;
-    bool is_below = false;
-
-    find_repository(call, operand, home);
-    real_home = home[0] != '\0' ? realpath(home, NULL) : NULL;
-    real_path = real_home != NULL ? realpath(path, NULL) : NULL;
-    if (real_path != NULL) {
-        const size_t length = strlen(real_home);
-
-        is_below = strncmp(real_path, real_home, length) == 0 && real_path[length] == '/';
-    }
-    free(real_home);
-    free(real_path);
-    return is_below;
-}
-
 /* -------------------------------------------------------------------------- sparing */
 
 static berth_status
@@ -305,14 +252,29 @@ refuse_input(const cli_call *call, const char *option, const char *path)
                            option, shown);
 }
 
+static berth_status
+refuse_cached(const cli_call *call, const char *option, const char *path,
+              const berth_error *error)
+{
+    char shown[256];
+
+    berth_text_escape(path, strlen(path), shown, sizeof shown);
+    return cli_usage_error(call->command, "--%s: %s %s", option, shown, error->message);
+}
+
 berth_status
 input_spare(const cli_call *call, const char *name, const char *path)
 {
     const cli_common *const common = call->arguments;
     bool is_input = false;
     const cli_option *option;
+    berth_error error;
 
-    if (path == NULL || input_is_standard(path) || access(path, F_OK) != 0)
+    if (path == NULL || input_is_standard(path))
+        return BERTH_OK;
+    if (berth_hub_check(path, &error) != BERTH_OK)
+        return refuse_cached(call, name, path, &error);
+    if (access(path, F_OK) != 0)
         return BERTH_OK;
     for (size_t i = 0; (option = cli_option_at(call->command, i)) != NULL; i++)
         if (option->kind == CLI_INPUT)
@@ -320,8 +282,7 @@ input_spare(const cli_call *call, const char *name, const char *path)
     for (uint32_t i = 0; i < common->operand_count; i++) {
         const char *const operand = common->operands[i];
 
-        is_input |= is_same_file(operand, path) || is_beside(operand, path, is_of_model)
-                    || is_in_repository(call, operand, path);
+        is_input |= is_same_file(operand, path) || is_beside(operand, path, is_of_model);
         if (strcmp(name, "write-manifest") != 0) /* which replaces it */
             is_input |= is_own_manifest(call, operand, path);
     }

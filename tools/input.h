@@ -27,10 +27,10 @@ berth_status input_read(const cli_command *command, const char *what, int fd, si
  */
 berth_status input_take(const cli_call *call);
 /*
- * BERTH_EINVAL, which is printed, where the file that `option` writes to is one that the command
- * reads: what an option of that kind or an operand names, a configuration or an index beside
- * the model's weights, its own manifest where one is looked for, or anything in a repository of
- * the hub cache. NULL, "-" and what is not there: BERTH_OK.
+ * BERTH_EINVAL, which is printed, where the file that `option` writes to would lie in a repository
+ * of a hub cache, or is one that the command reads: what an option of that kind or an operand
+ * names, a configuration or an index beside the model's weights, its own manifest where one is
+ * looked for. NULL and "-": BERTH_OK.
  */
 berth_status input_spare(const cli_call *call, const char *option, const char *path);
 /* What to call the file: INPUT_NAME in place of that path. */

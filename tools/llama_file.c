@@ -220,14 +220,15 @@ refuse_file(berth_error *error, const char *path, const char *why)
 berth_status
 llama_logits_check(const char *path, bool may_overwrite, berth_error *error)
 {
+    berth_status status;
     draft d;
     int why;
 
     if (is_special(path))
         return BERTH_OK;
-    if (draft_is_in_hub_cache(path))
-        return refuse_file(error, path, "lies in the hub cache, whose files are shared and "
-                                        "never changed: name a file elsewhere");
+    status = berth_hub_check(path, error);
+    if (status != BERTH_OK)
+        return status;
     why = draft_begin(&d, path, may_overwrite);
     if (why == 0)
         why = draft_end(&d, false);

@@ -47,16 +47,6 @@ fail_name(const save *v)
 }
 
 static berth_status
-fail_cache(const save *v)
-{
-    char shown[SHOWN_CAPACITY];
-
-    berth_text_escape(v->path, strlen(v->path), shown, sizeof shown);
-    return cli_failure(v->command, BERTH_EINVAL, "%s: lies in the hub cache, whose files are "
-                       "shared and never changed; name a file elsewhere", shown);
-}
-
-static berth_status
 fail_exists(const save *v)
 {
     char shown[SHOWN_CAPACITY];
@@ -147,8 +137,6 @@ save_begin(save *v, const cli_command *command, const char *path, bool may_overw
         return begin_standard(v);
     if (path[0] == '\0')
         return fail_name(v);
-    if (draft_is_in_hub_cache(path))
-        return fail_cache(v);
     if (save_refuse_weights(command, path) != BERTH_OK)
         return BERTH_EINVAL;
     system_error = draft_begin(&v->draft, path, may_overwrite);

@@ -30,9 +30,9 @@ bool save_is_same(const char *a, const char *b);
 berth_status save_refuse_weights(const cli_command *command, const char *path);
 /*
  * Begins a file beside `path`, which save_end() puts in its place. What fails is
- * printed: a file that is there and may not be replaced, as weights never may, a folder
- * that is not, or is of the hub cache. A file that is replaced passes on its mode, and owner
- * and group where they can be given. What is there and no regular file is written to as it
+ * printed: a file that is there and may not be replaced, as weights never may, or a folder
+ * that is not. Of hub caches input_spare() knows. A file that is replaced passes on its mode, and
+ * owner and group where they can be given. What is there and no regular file is written to as it
  * is. "-" is standard output, whose reader may leave early.
  */
 berth_status save_begin(save *v, const cli_command *command, const char *path,

@@ -219,6 +219,9 @@ read_heads(berthi_shape_reading *r, const berthi_family *family)
     fallback = family->head_dim > 0 ? family->head_dim : hidden / layer->heads;
     layer->key_dim = berthi_shape_need(r, head_dim_keys, BERTHI_SHAPE_HEADS, fallback);
     layer->value_dim = layer->key_dim;
+    if (family->flags & BERTHI_FAMILY_WINDOW_HEADS)
+        layer->value_dim =
+            berthi_shape_need(r, value_dim_keys, BERTHI_SHAPE_HEADS, layer->key_dim);
     layer->attention = family->flags & BERTHI_FAMILY_BOTH_WAYS ? BERTHI_ATTENTION_NONE
                                                                : BERTHI_ATTENTION_HEADS;
 }

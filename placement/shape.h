@@ -42,7 +42,10 @@ typedef enum berthi_state_kind {
     BERTHI_STATE_CONVOLUTION, /* short convolution: LFM2                            */
     BERTHI_STATE_GATED,       /* gated linear recurrence: RecurrentGemma            */
     BERTHI_STATE_MAMBA,
-    BERTHI_STATE_MAMBA2
+    BERTHI_STATE_MAMBA2,
+    BERTHI_STATE_APART,       /* DELTA, each matrix by itself: OLMo Hybrid          */
+    BERTHI_STATE_RANKED,      /* the same, with gates of low rank: Kimi Linear      */
+    BERTHI_STATE_LIGHTNING    /* plain linear attention: MiniMax                    */
 } berthi_state_kind;
 
 typedef struct berthi_state_layer {
@@ -51,8 +54,9 @@ typedef struct berthi_state_layer {
     uint64_t key_heads;   /* DELTA; MAMBA2: groups                                  */
     uint64_t value_heads; /* DELTA, MAMBA2; GATED: blocks of its gates              */
     uint64_t key_dim;     /* DELTA: of a key; MAMBA, MAMBA2: state_size; GATED: 1   */
-    uint64_t step_rank;   /* MAMBA: time_step_rank                                  */
-    uint64_t kernel;      /* positions of the convolution                           */
+    uint64_t step_rank;   /* MAMBA: time_step_rank; RANKED: of its gates            */
+    uint64_t block;       /* LIGHTNING: tokens that it computes at once             */
+    uint64_t kernel;      /* positions of the convolution; 0: there is none         */
     bool has_bias;        /* of its linear layers                                   */
     bool has_output_bias; /* of the last of them                                    */
     bool has_norm;        /* MAMBA: of steps and states; MAMBA2: of the values      */

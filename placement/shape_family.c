@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "placement/shape.h"
+
 static const berthi_family_names llama = { "q_proj",    "k_proj",  "v_proj",   "o_proj",
                                            "gate_proj", "up_proj", "down_proj" };
 static const berthi_family_names phi3 = { "qkv_proj", NULL,           NULL,       "o_proj",
@@ -191,7 +193,7 @@ static const berthi_family families[] = {
     { .model_type = "hunyuan_v1_moe", .names = &llama, .norms = 2,
       .flags = F(HEAD_NORMS) | F(SHARED_IS_EXPERT) },
     { .model_type = "hy_v3", .names = &llama, .flags = F(HEAD_NORMS) | F(CORRECTION),
-      .norms = 2 },
+      .norms = 2, .dense = 1 },
     { .model_type = "hyperclovax", .names = &llama, .norms = 2 },
     { .model_type = "ibert", .names = &bert, .flags = BERT_FLAGS | F(PADDED), .norms = 2 },
     { .model_type = "internlm3", .names = &llama, .norms = 2 },
@@ -203,6 +205,9 @@ static const berthi_family families[] = {
     { .model_type = "jina_embeddings_v3", .names = &nano, .norms = 2,
       .flags = BERT_FLAGS & ~F(POSITIONS) },
     { .model_type = "kimi_k2", .names = &llama, .flags = F(CORRECTION), .norms = 2 },
+    { .model_type = "kimi_linear", .names = &llama, .norms = 2, .dense = 1,
+      .flags = F(CORRECTION) | F(FIRST_DIFFERS) | F(NEVER_TIES),
+      .state = BERTHI_STATE_RANKED },
     { .model_type = "kolibri1", .names = &llama, .flags = F(HEAD_NORMS) | F(CORRECTION),
       .norms = 4 },
     { .model_type = "lfm2", .names = &lfm2, .flags = F(HEAD_NORMS) | F(TIES) | F(LISTED),
@@ -226,6 +231,11 @@ static const berthi_family families[] = {
       .flags = NORM_FIRST_FLAGS },
     { .model_type = "mellum", .names = &llama, .flags = F(HEAD_NORMS), .norms = 2 },
     { .model_type = "minicpm3", .names = &llama, .flags = F(TIES), .norms = 2 },
+    { .model_type = "mimo_v2_flash", .names = &llama, .norms = 2, .dense = 1,
+      .flags = F(CORRECTION) | F(BIAS_QKV_ONLY) | F(SINKS) | F(WINDOW_HEADS)
+               | F(FIRST_DIFFERS), .window = BERTHI_WINDOW_PATTERN, .pattern = 6 },
+    { .model_type = "minimax", .names = &mixtral, .norms = 2,
+      .state = BERTHI_STATE_LIGHTNING },
     { .model_type = "minimax_m2", .names = &llama, .flags = F(WIDE_NORMS) | F(CORRECTION),
       .norms = 2 },
     { .model_type = "ministral", .names = &llama, .norms = 2, .window = BERTHI_WINDOW_ALL },
@@ -259,6 +269,8 @@ static const berthi_family families[] = {
     { .model_type = "olmo2", .names = &llama, .flags = F(WIDE_NORMS), .norms = 2 },
     { .model_type = "olmo3", .names = &llama, .flags = F(WIDE_NORMS), .norms = 2,
       .window = BERTHI_WINDOW_PATTERN, .pattern = 4 },
+    { .model_type = "olmo_hybrid", .names = &llama, .flags = F(WIDE_NORMS), .norms = 2,
+      .state = BERTHI_STATE_APART },
     { .model_type = "olmoe", .names = &llama, .flags = F(WIDE_NORMS), .norms = 2 },
     { .model_type = "openai-gpt", .names = &gpt2, .flags = GPT2_FLAGS | F(NO_LAST_NORM),
       .norms = 2 },

@@ -80,6 +80,8 @@
 #define BERTHI_FAMILY_GATE_APART       BERTHI_FAMILY(59) /* of queries, without a bias: AFMoE */
 #define BERTHI_FAMILY_NEVER_TIES       BERTHI_FAMILY(60) /* whatever a file says */
 #define BERTHI_FAMILY_EXPERT_HEADS     BERTHI_FAMILY(61) /* queries of experts: JetMoE */
+#define BERTHI_FAMILY_WINDOW_HEADS     BERTHI_FAMILY(62) /* twice the keys, and sinks: MiMo V2 */
+#define BERTHI_FAMILY_FIRST_DIFFERS    BERTHI_FAMILY(63) /* layer 0 is not as the others' rule */
 
 /* Which layers look back only so far, where "layer_types" does not say. */
 typedef enum berthi_family_window {
@@ -108,6 +110,8 @@ typedef struct berthi_family {
     uint8_t window;         /* berthi_family_window                                 */
     uint8_t pattern;        /* WINDOW_PATTERN: default of n                         */
     uint8_t numbers;        /* single ones in a layer: of its activation, a scale   */
+    uint8_t state;          /* berthi_state_kind, where its members do not tell it  */
+    uint8_t dense;          /* layers without experts, the first ones, unless said  */
     /* Defaults of the class, which "text_config" often leaves out; 0: it has to say. */
     uint32_t heads;
     uint32_t kv_heads;

@@ -39,6 +39,7 @@ typedef struct layer_rules {
     uint64_t attention_at;    /* the remainder of its number */
     bool has_listed; /* attention is where `attending` says, the others have a state */
     const berthi_json_value *attending; /* numbers of layers */
+    uint64_t attending_from;            /* that of the first layer there */
     uint64_t first_shared; /* layers from this one on have no keys and values */
     bool doubles_shared;   /* the MLP of those is twice as wide */
     bool has_equal_values; /* where all is seen */
@@ -79,19 +80,41 @@ read_windows(berthi_shape_reading *r, layer_rules *rules)
         rules->window = 0;
 }
 
+/* Kimi's files count them from 1, in an object of its own. */
+static void
+read_ranked_attending(berthi_shape_reading *r, layer_rules *rules)
+{
+    const berthi_json_value *const model = r->model;
+
+    r->model = berthi_json_find(model, "linear_attn_config");
+    rules->attending = berthi_shape_open_numbers(r, "full_attn_layers");
+    r->model = model;
+    rules->attending_from = 1;
+    rules->has_listed = rules->attending != NULL;
+    if (!rules->has_listed)
+        rules->attention_every = 4;
+}
+
 /* Where a file has no words for its layers: which of them are attention. */
 static void
 read_attending(berthi_shape_reading *r, layer_rules *rules)
 {
     const uint64_t most = BERTHI_SHAPE_LAYERS;
 
-    if (r->shape->state.kind == BERTHI_STATE_DELTA) {
+    switch (r->shape->state.kind) {
+    case BERTHI_STATE_DELTA:
+    case BERTHI_STATE_APART:
         rules->attention_every =
             berthi_shape_member(r, "full_attention_interval", 1, most, 4);
         rules->attention_at = rules->attention_every - 1;
-    } else if (r->shape->state.kind == BERTHI_STATE_MAMBA) {
+        break;
+    case BERTHI_STATE_RANKED: read_ranked_attending(r, rules); break;
+    case BERTHI_STATE_LIGHTNING: rules->attention_every = 2; break;
+    case BERTHI_STATE_MAMBA:
         rules->attention_every = berthi_shape_member(r, "attn_layer_period", 1, most, 0);
         rules->attention_at = berthi_shape_member(r, "attn_layer_offset", 0, most, 0);
+        break;
+    default: break;
     }
     if ((r->shape->family->flags & BERTHI_FAMILY_LISTED) == 0)
         return;
@@ -172,7 +195,8 @@ read_experts(berthi_shape_reading *r, layer_rules *rules)
     if (r->shape->family->flags & BERTHI_FAMILY_BESIDE)
         sparse->shared_intermediate = r->layer.intermediate;
     rules->first_sparse =
-        berthi_shape_number(r, first_sparse_keys, 0, BERTHI_SHAPE_LAYERS, 0);
+        berthi_shape_number(r, first_sparse_keys, 0, BERTHI_SHAPE_LAYERS,
+                            r->shape->family->dense);
     rules->last_sparse = berthi_shape_member_if_any(r, "moe_layer_end_index",
                                                     BERTHI_SHAPE_LAYERS, BERTHI_SHAPE_LAYERS);
     rules->sparse_every =
@@ -235,12 +259,17 @@ static void
 make_ruled(const berthi_shape_reading *r, const layer_rules *rules, uint64_t number,
            berthi_layer *layer)
 {
-    if (r->shape->family->flags & BERTHI_FAMILY_ALL_STATE
-        || (rules->has_listed && !berthi_shape_is_listed(rules->attending, number))
-        || (rules->attention_every > 0
-            && number % rules->attention_every != rules->attention_at))
+    const uint64_t flags = r->shape->family->flags;
+    const bool differs = flags & BERTHI_FAMILY_FIRST_DIFFERS && number == 0;
+    const bool has_turn = rules->attention_every == 0
+                          || number % rules->attention_every == rules->attention_at;
+
+    if (flags & BERTHI_FAMILY_ALL_STATE
+        || (rules->has_listed
+            && !berthi_shape_is_listed(rules->attending, number + rules->attending_from))
+        || (rules->attention_every > 0 && has_turn == differs))
         berthi_shape_make_state(r->shape, layer);
-    else if (number >= rules->first
+    else if (number >= rules->first && !differs
              && (rules->pattern == 0 || (number + 1) % rules->pattern != 0))
         layer->window = rules->window;
 }
@@ -298,6 +327,8 @@ share(berthi_shape_reading *r, const layer_rules *rules, uint64_t number, berthi
         layer->key_dim = layer->value_dim = rules->global_dim;
     if (layer->window == 0 && rules->global_kv > 0)
         layer->kv_heads = rules->global_kv;
+    if (layer->window > 0 && r->shape->family->flags & BERTHI_FAMILY_WINDOW_HEADS)
+        layer->kv_heads *= 2;
     take_own(r, rules, number, layer);
     layer->has_equal_values = layer->window == 0 && rules->has_equal_values;
     layer->shares_cache = number >= rules->first_shared;

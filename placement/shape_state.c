@@ -46,6 +46,42 @@ read_delta(berthi_shape_reading *r, berthi_state_layer *state)
     state->kernel = berthi_shape_member(r, "linear_conv_kernel_dim", 1, most, 4);
 }
 
+/* Kimi's are all of one width; published files have them in an object of their own. */
+static void
+read_ranked(berthi_shape_reading *r, berthi_state_layer *state)
+{
+    const berthi_json_value *const model = r->model;
+    const berthi_json_value *const inner = berthi_json_find(model, "linear_attn_config");
+
+    state->kind = BERTHI_STATE_RANKED;
+    state->value_heads = berthi_shape_member(r, "linear_num_heads", 1, 4096, 32);
+    state->key_dim = berthi_shape_member(r, "linear_head_dim", 1, 4096, 128);
+    state->kernel = berthi_shape_member(r, "linear_conv_kernel_dim", 1, 4096, 4);
+    r->model = inner;
+    state->value_heads = berthi_shape_member(r, "num_heads", 1, 4096, state->value_heads);
+    state->key_dim = berthi_shape_member(r, "head_dim", 1, 4096, state->key_dim);
+    state->kernel =
+        berthi_shape_member(r, "short_conv_kernel_size", 1, 4096, state->kernel);
+    r->model = model;
+    state->key_heads = state->value_heads;
+    state->inner = state->value_heads * state->key_dim;
+    state->step_rank = state->key_dim;
+}
+
+/* As wide as attention, and with no convolution. */
+static void
+read_lightning(berthi_shape_reading *r, berthi_state_layer *state)
+{
+    state->kind = BERTHI_STATE_LIGHTNING;
+    state->value_heads = berthi_shape_member(r, "num_attention_heads", 1, 4096, 32);
+    if (state->value_heads == 0)
+        return;
+    state->key_dim = berthi_shape_member(r, "head_dim", 1, 4096,
+                                         r->shape->hidden / state->value_heads);
+    state->inner = state->value_heads * state->key_dim;
+    state->block = berthi_shape_member(r, "block_size", 1, 4096, 256);
+}
+
 static void
 read_mamba2(berthi_shape_reading *r, berthi_state_layer *state)
 {
@@ -144,10 +180,16 @@ berthi_shape_read_state(berthi_shape_reading *r)
         read_half_state(r, state);
     } else if (family_flags & BERTHI_FAMILY_CYCLE) {
         read_gated(r, state);
+    } else if (r->shape->family->state == BERTHI_STATE_RANKED) {
+        read_ranked(r, state);
+    } else if (r->shape->family->state == BERTHI_STATE_LIGHTNING) {
+        read_lightning(r, state);
     } else if (berthi_json_find(r->model, "mamba_dt_rank") != NULL) {
         read_mamba(r, state);
     } else if (berthi_json_find(r->model, state_heads_keys[0]) != NULL) {
         read_delta(r, state);
+        if (r->shape->family->state == BERTHI_STATE_APART)
+            state->kind = BERTHI_STATE_APART;
     } else if (berthi_json_find(r->model, "conv_L_cache") != NULL) {
         state->kind = BERTHI_STATE_CONVOLUTION;
         state->inner = r->shape->hidden;
@@ -215,6 +257,57 @@ add_delta(berthi_shape_making *m, const berthi_state_layer *state)
     berthi_shape_add_linear(m, "out_proj", hidden, state->inner);
 }
 
+/* The gates of values and of what is kept are one matrix each, or two of low rank. */
+static void
+add_gate_apart(berthi_shape_making *m, const char *whole, const char *first,
+               const char *second, uint64_t width)
+{
+    const uint64_t rank = m->shape->state.step_rank;
+
+    if (rank == 0) {
+        berthi_shape_add_linear(m, whole, width, m->shape->hidden);
+        return;
+    }
+    berthi_shape_add_linear(m, first, rank, m->shape->hidden);
+    berthi_shape_add_linear(m, second, width, rank);
+}
+
+static void
+add_apart(berthi_shape_making *m, const berthi_state_layer *state)
+{
+    const uint64_t hidden = m->shape->hidden;
+    const uint64_t keys = state->key_heads * state->key_dim;
+    /* How fast it forgets: a number for each head, or each part of a key. */
+    const uint64_t steps = state->step_rank > 0 ? keys : state->value_heads;
+
+    berthi_shape_add_linear(m, "q_proj", keys, hidden);
+    berthi_shape_add_linear(m, "k_proj", keys, hidden);
+    berthi_shape_add_linear(m, "v_proj", state->inner, hidden);
+    berthi_shape_add_linear(m, "b_proj", state->value_heads, hidden);
+    add_gate_apart(m, "a_proj", "f_a_proj", "f_b_proj", steps);
+    add_gate_apart(m, "g_proj", "g_a_proj", "g_b_proj", state->inner);
+    add_convolution(m, 2 * keys + state->inner);
+    berthi_shape_add_vector(m, "dt_bias", steps);
+    berthi_shape_add_vector(m, "A_log", state->value_heads);
+    berthi_shape_add_vector(m, "o_norm", state->inner / state->value_heads);
+    berthi_shape_add_linear(m, "o_proj", hidden, state->inner);
+}
+
+/* How much is left of a token within a block is kept as tables. */
+static void
+add_lightning(berthi_shape_making *m, const berthi_state_layer *state)
+{
+    const uint64_t hidden = m->shape->hidden;
+    const uint64_t block = state->block;
+
+    berthi_shape_add_linear(m, "qkv_proj", 3 * state->inner, hidden);
+    berthi_shape_add_linear(m, "output_gate", state->inner, hidden);
+    berthi_shape_add_linear(m, "out_proj", hidden, state->inner);
+    berthi_shape_add_vector(m, "norm", state->inner);
+    berthi_shape_add_vector(m, "decays",
+                            state->value_heads * (1 + 2 * block + block * block));
+}
+
 static void
 add_mamba(berthi_shape_making *m, const berthi_state_layer *state)
 {
@@ -278,6 +371,9 @@ berthi_shape_add_state(berthi_shape_making *m)
     case BERTHI_STATE_GATED: add_gated(m, state); break;
     case BERTHI_STATE_MAMBA: add_mamba(m, state); break;
     case BERTHI_STATE_MAMBA2: add_mamba2(m, state); break;
+    case BERTHI_STATE_APART:
+    case BERTHI_STATE_RANKED: add_apart(m, state); break;
+    case BERTHI_STATE_LIGHTNING: add_lightning(m, state); break;
     default:
         berthi_shape_add_linear(m, "in_proj", 3 * hidden, hidden);
         add_convolution(m, hidden);

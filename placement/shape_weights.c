@@ -123,7 +123,8 @@ add_heads(berthi_shape_making *m, const berthi_layer *layer)
     berthi_shape_add_linear(m, names->output, hidden, layer->heads * layer->value_dim);
     berthi_shape_add_asking(m, layer);
     add_head_norms(m, layer);
-    if (berthi_shape_has(m, BERTHI_FAMILY_SINKS))
+    if (berthi_shape_has(m, BERTHI_FAMILY_SINKS)
+        && (layer->window > 0 || !berthi_shape_has(m, BERTHI_FAMILY_WINDOW_HEADS)))
         berthi_shape_add_vector(m, "sinks", layer->heads);
 }
 

@@ -295,6 +295,53 @@ test_states(void)
     CHECK_EQ(s->kinds[0].convolution_elements, (128 + 2 * 2 * 16) * 4);
 }
 
+/* Layers that no list names: which of them have a state, and which are windows. */
+static void
+test_first_layers(void)
+{
+    const berthi_shape *s = &estimated_text(
+        "{\"model_type\": \"kimi_linear\", \"hidden_size\": 64, \"num_hidden_layers\": 6, "
+        "\"num_attention_heads\": 4, \"intermediate_size\": 128, \"vocab_size\": 100, "
+        "\"kv_lora_rank\": 16, \"qk_rope_head_dim\": 8, \"qk_nope_head_dim\": 16, "
+        "\"v_head_dim\": 12, \"num_experts\": 8, \"moe_intermediate_size\": 32, "
+        "\"first_k_dense_replace\": 3, \"linear_attn_config\": {\"head_dim\": 16, "
+        "\"num_heads\": 3, \"full_attn_layers\": [3, 6]}}")->shape;
+
+    CHECK_EQ(s->kind_count, 4);
+    check_kind(&s->kinds[0], 2, BERTHI_ATTENTION_STATE, 0, 0);
+    check_kind(&s->kinds[1], 1, BERTHI_ATTENTION_LATENT, 0, 0);
+    check_kind(&s->kinds[2], 2, BERTHI_ATTENTION_STATE, 0, 8);
+    CHECK_EQ(s->kinds[0].state_elements, 3 * 16 * 16);
+    CHECK_EQ(s->kinds[0].convolution_elements, 3 * 3 * 16 * 4);
+    s = &estimated_text(
+        "{\"model_type\": \"kimi_linear\", \"hidden_size\": 64, \"num_hidden_layers\": 9, "
+        "\"num_attention_heads\": 4, \"intermediate_size\": 128, \"vocab_size\": 100, "
+        "\"kv_lora_rank\": 16, \"qk_rope_head_dim\": 8, \"qk_nope_head_dim\": 16, "
+        "\"v_head_dim\": 12}")->shape;
+    CHECK_EQ(s->kind_count, 2);
+    check_kind(&s->kinds[0], 7, BERTHI_ATTENTION_STATE, 0, 0);
+    s = &estimated_text(
+        "{\"model_type\": \"mimo_v2_flash\", \"hidden_size\": 64, \"num_hidden_layers\": 8, "
+        "\"num_attention_heads\": 8, \"num_key_value_heads\": 2, \"head_dim\": 24, "
+        "\"v_head_dim\": 16, \"intermediate_size\": 128, \"vocab_size\": 100, "
+        "\"n_routed_experts\": 8, \"sliding_window\": 16}")->shape;
+    CHECK_EQ(s->kind_count, 3);
+    check_kind(&s->kinds[0], 1, BERTHI_ATTENTION_HEADS, 0, 0);
+    check_kind(&s->kinds[1], 6, BERTHI_ATTENTION_HEADS, 16, 8);
+    check_kind(&s->kinds[2], 1, BERTHI_ATTENTION_HEADS, 0, 8);
+    CHECK_EQ(s->kinds[1].kv_heads, 4);
+    CHECK_EQ(s->kinds[1].value_dim, 16);
+    CHECK_EQ(s->kinds[2].kv_heads, 2);
+    s = &estimated_text(
+        "{\"model_type\": \"minimax\", \"hidden_size\": 64, \"num_hidden_layers\": 5, "
+        "\"num_attention_heads\": 4, \"intermediate_size\": 128, \"vocab_size\": 100, "
+        "\"head_dim\": 24}")->shape;
+    CHECK_EQ(s->kind_count, 2);
+    check_kind(&s->kinds[0], 3, BERTHI_ATTENTION_HEADS, 0, 0);
+    CHECK_EQ(s->kinds[1].state_elements, 4 * 24 * 24);
+    CHECK_EQ(s->kinds[1].convolution_elements, 0);
+}
+
 #define TINY(more)                                                                        \
     "{\"hidden_size\": 64, \"num_hidden_layers\": 4, \"num_attention_heads\": 4, "         \
     "\"intermediate_size\": 128, \"vocab_size\": 100" more "}"
@@ -1108,6 +1155,7 @@ main(int argc, char **argv)
     T_RUN(test_windows);
     T_RUN(test_experts);
     T_RUN(test_states);
+    T_RUN(test_first_layers);
     T_RUN(test_rules);
     T_RUN(test_families);
     T_RUN(test_many_kinds);

@@ -124,6 +124,15 @@ VARIANTS = [
     ("lfm2_moe", WORDS["lfm2_moe"] | {"use_expert_bias": False, "num_dense_layers": 3}),
     ("ernie4_5_moe", {"moe_layer_interval": 2, "moe_layer_start_index": 3}),
     ("ernie4_5_moe", {"moe_layer_end_index": 7, "num_hidden_layers": 12}),
+    ("kimi_linear", {"linear_attn_config": {"head_dim": 96, "num_heads": 8, "kda_layers": [1, 2],
+                                            "short_conv_kernel_size": 3,
+                                            "full_attn_layers": [3, 4]},
+                     "num_hidden_layers": 4, "tie_word_embeddings": True}),
+    ("mimo_v2_flash", {"attention_bias": True, "num_hidden_layers": 8, "layer_types": [
+        "sliding_attention"] * 3 + ["full_attention"] * 5}),
+    ("minimax", {"head_dim": 96, "num_hidden_layers": 5, "block_size": 64}),
+    ("olmo_hybrid", {"num_key_value_heads": 10, "linear_num_key_heads": 15,
+                     "linear_value_head_dim": 128, "linear_conv_kernel_dim": 3}),
     ("marian", {"share_encoder_decoder_embeddings": False}),
     ("solar_open", {"attention_bias": True}),
     ("falcon_h1", {"mamba_d_ssm": None, "mamba_rms_norm": True, "projectors_bias": True,
@@ -146,7 +155,7 @@ NOISE = re.compile(r"_token_id$|dropout|_pdrop|^output_|_eps(ilon)?$|initializer
                    r"^mask_|^apply_spec|_drop$|layerdrop|^is_|^dtype$|^name_or_path$|^_name")
 # Buffers that checkpoints have.
 SAVED = re.compile(r"correction_bias|expert_bias|tid2eid|final_logits_bias|act_fn\.(beta|eps)$|"
-                   "layer_scalar$")
+                   "layer_scalar$|slope_rate$|_decay$")
 t = lib.Tally()
 
 

@@ -54,8 +54,13 @@ static const char *const omni_thinker[] = { "Qwen2_5OmniThinkerForConditionalGen
 static const char *const paddle[] = { "PaddleOCRVLForConditionalGeneration", NULL };
 static const char *const pi0[] = { "PI0ForConditionalGeneration", NULL };
 static const char *const qianfan[] = { "QianfanOCRForConditionalGeneration", NULL };
+static const char *const swin[] = { "swin", NULL };
 static const char *const t5gemma2[] = { "T5Gemma2ForConditionalGeneration", NULL };
 static const char *const video_llava[] = { "VideoLlavaForConditionalGeneration", NULL };
+
+/* Towers, by type, whose layers have moved: descriptions have no names of towers. */
+static const char *const of_vit[] = { "audio-spectrogram-transformer", "vit", "vit_mae",
+                                      "vit_msn", "vivit", NULL };
 
 /* --------------------------------------------------------------------- the lines */
 
@@ -79,6 +84,31 @@ static const line newer[] = {
     { video_llava, { "video_tower.vision_model", "model.video_tower" } },
     { video_llava, { "model.image_tower.vision_model", "model.image_tower" } },
     { video_llava, { "model.video_tower.vision_model", "model.video_tower" } },
+
+    { of_vit, { "encoder.layer", "layers" } },
+    { of_vit, { "encoder.layer.*.attention.attention.key", "layers.*.attention.k_proj" } },
+    { of_vit, { "encoder.layer.*.attention.attention.query",
+                "layers.*.attention.q_proj" } },
+    { of_vit, { "encoder.layer.*.attention.attention.value",
+                "layers.*.attention.v_proj" } },
+    { of_vit, { "encoder.layer.*.attention.output.dense", "layers.*.attention.o_proj" } },
+    { of_vit, { "encoder.layer.*.intermediate.dense", "layers.*.mlp.fc1" } },
+    { of_vit, { "encoder.layer.*.output.dense", "layers.*.mlp.fc2" } },
+    { swin, { "encoder.layers.*.blocks.*.attention.output.dense",
+              "encoder.layers.*.blocks.*.attention.o_proj" } },
+    { swin, { "encoder.layers.*.blocks.*.attention.self.key",
+              "encoder.layers.*.blocks.*.attention.k_proj" } },
+    { swin, { "encoder.layers.*.blocks.*.attention.self.query",
+              "encoder.layers.*.blocks.*.attention.q_proj" } },
+    { swin, { "encoder.layers.*.blocks.*.attention.self.relative_position_bias_table",
+              "encoder.layers.*.blocks.*.attention.relative_position_bias"
+              ".relative_position_bias_table" } },
+    { swin, { "encoder.layers.*.blocks.*.attention.self.value",
+              "encoder.layers.*.blocks.*.attention.v_proj" } },
+    { swin, { "encoder.layers.*.blocks.*.intermediate.dense",
+              "encoder.layers.*.blocks.*.mlp.fc1" } },
+    { swin, { "encoder.layers.*.blocks.*.output.dense",
+              "encoder.layers.*.blocks.*.mlp.fc2" } },
 };
 #define NEWER_COUNT (uint32_t)(sizeof newer / sizeof *newer)
 

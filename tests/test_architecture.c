@@ -789,6 +789,45 @@ test_corrections(void)
                "model.vision_tower.vision_model.encoder.layers.0.mlp.fc1.weight");
 }
 
+/* Towers whose layers have moved, where they are not what the class has by default. */
+static void
+test_tower_names(void)
+{
+    static const struct {
+        const char *class_name;
+        const char *config;
+        const char *stored;
+        const char *name;
+    } cases[] = {
+        { "LlavaForConditionalGeneration", "{\"vision_config\": {\"model_type\": \"vit\"}}",
+          "vision_tower.encoder.layer.0.attention.attention.query.weight",
+          "model.vision_tower.layers.0.attention.q_proj.weight" },
+        { "LlavaForConditionalGeneration", "{\"vision_config\": {\"model_type\": \"vit\"}}",
+          "vision_tower.encoder.layer.12.layernorm_after.weight",
+          "model.vision_tower.layers.12.layernorm_after.weight" },
+        { "VisionEncoderDecoderModel", "{\"encoder\": {\"model_type\": \"swin\"}}",
+          "encoder.encoder.layers.0.blocks.1.attention.self.key.weight",
+          "encoder.encoder.layers.0.blocks.1.attention.k_proj.weight" },
+        { "VisionEncoderDecoderModel", "{\"encoder\": {\"model_type\": \"donut-swin\"}}",
+          "encoder.encoder.layers.0.blocks.1.output.dense.weight",
+          "encoder.encoder.layers.0.blocks.1.output.dense.weight" },
+        { "VisionEncoderDecoderModel", "{\"encoder\": {\"model_type\": \"vit\"}}",
+          "encoder.encoder.layer.1.output.dense.weight", "encoder.layers.1.mlp.fc2.weight" },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char name[256];
+        model m = read_model(fixture_format("class %s\nconfig %s\nBF16 4x4 %s\n",
+                                            cases[i].class_name, cases[i].config,
+                                            cases[i].stored));
+        berthi_architecture *const a = model_architecture(context, &m, BERTHI_ERA_HF5);
+
+        CHECK_STR(model_name(a, &m, cases[i].stored, name), cases[i].name);
+        berthi_architecture_destroy(a);
+        model_fini(&m);
+    }
+}
+
 /* Three modules that were described as one: each has its tensor, and is what it is. */
 static void
 test_one_of_three(void)
@@ -1820,6 +1859,7 @@ main(int argc, char **argv)
     T_RUN(test_torch_attention);
     T_RUN(test_guessed_last);
     T_RUN(test_corrections);
+    T_RUN(test_tower_names);
     T_RUN(test_one_of_three);
     T_RUN(test_unstored_parameters);
     T_RUN(test_falcon_mamba);

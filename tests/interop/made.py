@@ -33,6 +33,8 @@ def shrink(values):
     for key, value in values.items():
         if isinstance(value, dict):
             small[key] = shrink(value) if "config" in key else value
+        elif isinstance(value, list):
+            small[key] = value
         else:
             small[key] = SIZES.get(key, value)
     if "kv_lora_rank" in small:  # latent attention has one key a head
@@ -43,17 +45,34 @@ def shrink(values):
     return small
 
 
-def config_for(class_):
-    values = shrink(class_.config_class().to_dict())
+def class_of(name):
+    """Of `Class` or `Class:part=type,...`."""
+    return getattr(transformers, name.partition(":")[0])
+
+
+def part_of(key, model_type):
+    values = shrink(transformers.CONFIG_MAPPING[model_type]().to_dict())
+    values["model_type"] = model_type
+    if key == "decoder":
+        values.update(is_decoder=True, add_cross_attention=True)
+    return values
+
+
+def config_for(name):
+    """Of the class, and of other types those parts that the name has behind it."""
+    class_ = class_of(name).config_class
+    parts = dict(part.split("=") for part in name.partition(":")[2].split(",") if part)
+    values = {} if "encoder" in parts else shrink(class_().to_dict())
     for key in ("transformers_version", "model_type", "architectures"):
         values.pop(key, None)
-    return class_.config_class(**values)
+    values.update((key, part_of(key, model_type)) for key, model_type in parts.items())
+    return class_(**values)
 
 
 def make(name, folder, most=4_000_000, **changes):
     """Saves a random bf16 model of this class, or raises."""
-    class_ = getattr(transformers, name)
-    config = config_for(class_)
+    class_ = class_of(name)
+    config = config_for(name)
     for key, value in changes.items():
         setattr(config, key, value)
     with torch.device("meta"):

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Device maps of real model classes: `berth plan --hf-map` against from_pretrained itself.
 
-    plan_models.py [REQUESTS [SEED [CLASS...]]]
+    plan_models.py [REQUESTS [SEED [CLASS[:PART=TYPE,...]...]]]
 
 For each class a small random model is saved; then from_pretrained() is called with a mode, a
 max_memory and sometimes bitsandbytes, and stopped when it has its map. The same map, or a refusal
@@ -27,6 +27,13 @@ CLASSES = [
     "Starcoder2ForCausalLM", "MptForCausalLM", "BertForMaskedLM", "RobertaForMaskedLM",
     "T5ForConditionalGeneration", "BartForConditionalGeneration",
     "WhisperForConditionalGeneration", "MambaForCausalLM",
+    # Sub-models of other types than by default.
+    "InternVLForConditionalGeneration:text_config=qwen3_moe",
+    "LlavaForConditionalGeneration:text_config=mistral,vision_config=pixtral",
+    "LlavaForConditionalGeneration:vision_config=vit",
+    "PaliGemmaForConditionalGeneration:text_config=gemma2",
+    "InstructBlipForConditionalGeneration:text_config=llama",
+    "VisionEncoderDecoderModel:encoder=vit,decoder=trocr",
 ]
 TYPES = {"none": None, "nf4": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
          "int8": {"load_in_8bit": True}}
@@ -86,7 +93,7 @@ class Request:
 
 
 def compare(name, folder, requests, rng):
-    class_ = getattr(transformers, name)
+    class_ = made.class_of(name)
     model = made.make(name, folder)
     total = 2 * sum(tensor.numel() for tensor in model.parameters())
     del model

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """berth against transformers and bitsandbytes on small random models of many classes.
 
-    quantize_made.py [CLASS...]     a dozen unless given; `all`: every class berth knows (an hour)
+    quantize_made.py [CLASS[:PART=TYPE,...]...]     some unless given; `all`: every class (an hour)
 
 Both quantize the same model: the same layers, names, dtypes, shapes and bytes (but for the codes of
 FP4 and the statistics of double quantization), the same config.json; the library opens berth's as
@@ -29,6 +29,11 @@ CLASSES = [
     "FalconForCausalLM",      # nothing is quantized: its layers are of a class of their own
     "BertForMaskedLM",        # a tied decoder in the head
     "T5ForConditionalGeneration", "WhisperForConditionalGeneration",
+    # Experts, a router, a head, and "wo", of sub-models of other types than by default.
+    "InternVLForConditionalGeneration:text_config=qwen3_moe",
+    "InternVLForConditionalGeneration:text_config=gpt_oss",
+    "LlavaForConditionalGeneration:vision_config=siglip_vision_model",
+    "Blip2ForConditionalGeneration:text_config=t5",
 ]
 WAYS = ["nf4", "nf4_dq", "fp4", "int8"]
 t = lib.Tally()

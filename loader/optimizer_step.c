@@ -196,6 +196,23 @@ count_steps(berthi_step *step)
     return due;
 }
 
+/*
+ * Where the caller's stream is. Asked once more where that fails, as it does where a driver
+ * tells of something else: who does not know of an update does not wait for it either.
+ */
+static berth_status
+note_done(const berthi_step *step, uint32_t device, berth_error *error)
+{
+    const berthi_optimizer_device *const d = &step->optimizer->devices[device];
+    berthi_stream *const stream = berthi_step_stream(step, device);
+    const berth_status status =
+        d->device->table->record(d->device, d->done, stream, error);
+
+    if (status != BERTH_OK)
+        (void)d->device->table->record(d->device, d->done, stream, NULL);
+    return status;
+}
+
 berth_status
 berthi_step_end(berthi_step *step, berth_status status, berth_error *error)
 {
@@ -203,10 +220,7 @@ berthi_step_end(berthi_step *step, berth_status status, berth_error *error)
     berth_status first = status;
 
     for (uint32_t i = 0; i < o->device_count; i++) {
-        berthi_device *const d = o->devices[i].device;
-
-        status = d->table->record(d, o->devices[i].done, berthi_step_stream(step, i),
-                                  first == BERTH_OK ? error : NULL);
+        status = note_done(step, i, first == BERTH_OK ? error : NULL);
         if (status == BERTH_OK)
             status = berthi_pager_end(step, i, first == BERTH_OK ? error : NULL);
         if (first == BERTH_OK)

@@ -256,6 +256,48 @@ test_refusals_write_no_report(void)
     trained_close(&t);
 }
 
+/*
+ * Nobody has waited for what was asked for before the n-th call failed, and the optimizer goes at
+ * once: the device is not to find memory given back that it works on. False: none failed.
+ */
+static bool
+give_back_at_once(int32_t place, uint64_t nth)
+{
+    const attempt a = { .place = place };
+    berth_gradient gradients[COUNT];
+    bool has_failed = false;
+    berth_error error;
+    trained t;
+
+    if (open_two(&t, &a)) {
+        trained_draw(&t, ALL, false);
+        trained_gradients(&t, ALL, gradients);
+        berthi_fault_arm(BERTHI_FAULT_DEVICE, nth, false);
+        (void)berth_optimizer_step(t.optimizer, gradients, NULL, &error);
+        has_failed = berthi_fault_failures(BERTHI_FAULT_DEVICE) > 0;
+        berthi_fault_disarm();
+        berth_optimizer_destroy(t.optimizer);
+        t.optimizer = NULL;
+        if (!CHECK_EQ(berth_stream_wait(t.devices, 0, NULL, -1, &error), BERTH_OK))
+            T_NOTE("%s, after call %u of a step had failed", error.message, (unsigned)nth);
+    }
+    trained_close(&t);
+    return has_failed;
+}
+
+static void
+test_given_back_at_once(void)
+{
+    for (int32_t place = 0; place < BERTH_STATES_PLACE_COUNT; place++) {
+        uint64_t nth = 0;
+
+        while (nth < MOST && give_back_at_once(place, nth))
+            nth++;
+        CHECK_GT(nth, 4);
+        CHECK_LT(nth, MOST);
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -264,6 +306,7 @@ main(int argc, char **argv)
     CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
     T_RUN(test_reports_say_how_far_a_step_has_come);
     T_RUN(test_steps_that_are_skipped);
+    T_RUN(test_given_back_at_once);
     T_RUN(test_refusals_write_no_report);
     berth_context_destroy(context);
     T_MAIN_END;

@@ -2,16 +2,19 @@
 /*
  * test_model_storm.c - a model that threads lease, lend out and ask about while one of them
  * puts it to sleep, wakes it and moves it from plan to plan, and others load, cancel and give
- * memory back beside it: each call is served or refused, no byte is wrong, nothing is kept.
+ * memory back beside it: each call is served or refused, no byte is wrong, nothing is kept. So it
+ * is where allocations, system calls and calls of the device fail meanwhile, at random.
  *
  * A plan that the model has left is destroyed at once: nobody may still look at it.
  */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/digest.h"
+#include "kernels/fault.h"
 #include "kernels/sys.h"
 #include "loader/dlpack.h"
 #include "tests/leased.h"
@@ -19,7 +22,6 @@
 #include "tests/t.h"
 
 #define LAYERS 6u
-#define ROUNDS (T_HAS_THREADS_WATCHED ? 24u : 80u) /* of moves */
 #define MS     UINT64_C(1000000)
 
 /* The first half of the layers is streamed by each plan; the second where it is. */
@@ -36,6 +38,9 @@ typedef struct storm {
     _Atomic uint64_t used;   /* layers */
     _Atomic uint64_t wrong;
     _Atomic uint64_t refused;
+    _Atomic uint64_t failed;
+    bool has_failures;       /* calls fail, until it is over */
+    uint32_t rounds;         /* of moves */
     uint64_t moves;
 } storm;
 
@@ -54,14 +59,25 @@ is_refusal(const berth_error *error)
            || error->reason == BERTH_REASON_EXPORTED;
 }
 
-/* True where it was served; a refusal is counted, and nothing else is allowed. */
+/* What a call that was made to fail ends with, be it by another thread's part in it. */
+static bool
+is_failure(const storm *s, const berth_error *error)
+{
+    return s->has_failures && error->status != BERTH_OK && error->status != BERTH_EINTERNAL
+           && error->status != BERTH_EINVAL && error->status != BERTH_EINTEGRITY
+           && error->message[0] != '\0';
+}
+
+/* True where it was served; refusals are counted, and failures; nothing else is allowed. */
 static bool
 is_served(storm *s, berth_status status, const berth_error *error)
 {
     if (status == BERTH_OK)
         return true;
-    if (CHECK(is_refusal(error)))
+    if (is_refusal(error))
         atomic_fetch_add(&s->refused, 1);
+    else if (CHECK(is_failure(s, error)))
+        atomic_fetch_add(&s->failed, 1);
     else
         t_note("%s", error->message);
     berthi_sys_sleep(MS / 5);
@@ -102,7 +118,20 @@ use_layer(storm *s, uint32_t layer, void *stream, comparison *c)
     *c = (comparison){ .storm = s,
                        .berth = berth_model_find(s->l.model, text, strlen(text)) };
     CHECK_EQ(berth_model_get_tensor(s->l.model, c->berth, &c->tensor), BERTH_OK);
-    CHECK_EQ(berth_stream_call(s->l.devices, 0, stream, compare, c, 1e-5, &error), BERTH_OK);
+    (void)is_served(s, berth_stream_call(s->l.devices, 0, stream, compare, c, 1e-5, &error),
+                    &error);
+}
+
+/* What has failed is as it was: it is done again until it is done. */
+static void
+give_back(storm *s, uint32_t layer, void *stream)
+{
+    berth_error error;
+
+    while (!is_served(s, berth_layer_release(s->l.model, layer, stream, &error), &error))
+        CHECK(is_failure(s, &error));
+    while (!is_served(s, berth_stream_wait(s->l.devices, 0, stream, -1, &error), &error))
+        CHECK(is_failure(s, &error));
 }
 
 static void *
@@ -114,7 +143,8 @@ lease(void *argument)
     berth_error error;
     comparison c;
 
-    CHECK_EQ(berth_stream_create(s->l.devices, 0, &stream, &error), BERTH_OK);
+    while (!is_served(s, berth_stream_create(s->l.devices, 0, &stream, &error), &error))
+        continue;
     while (!is_over(s)) {
         uint32_t layer; /* of the plan: the embedding is the first */
 
@@ -124,8 +154,7 @@ lease(void *argument)
         if (!is_served(s, berth_layer_acquire(s->l.model, layer + 1, stream, &error), &error))
             continue;
         use_layer(s, layer, stream, &c);
-        CHECK_EQ(berth_layer_release(s->l.model, layer + 1, stream, &error), BERTH_OK);
-        CHECK_EQ(berth_stream_wait(s->l.devices, 0, stream, -1, &error), BERTH_OK);
+        give_back(s, layer + 1, stream);
         if (random % 4 == 0)
             berthi_sys_sleep(MS);
     }
@@ -153,7 +182,8 @@ look(void *argument)
         if (berth_model_dlpack(s->l.model, berth, 0, &lent, &error) == BERTH_OK)
             lent->deleter(lent);
         else
-            CHECK(is_refusal(&error) || error.status == BERTH_EUNSUPPORTED);
+            CHECK(is_refusal(&error) || is_failure(s, &error)
+                  || error.status == BERTH_EUNSUPPORTED);
         CHECK_EQ(berth_model_digest(s->l.model, count, &crc, &error), BERTH_EINVAL);
         berthi_sys_sleep(MS / 2);
     }
@@ -203,15 +233,17 @@ load_beside(void *argument)
         berth_error error;
         berth_job *job;
 
-        CHECK_EQ(berth_load_start(s->l.p.context, s->l.p.checkpoint, s->l.p.plan, &options,
-                                  &job, &error),
-                 BERTH_OK);
+        if (!is_served(s,
+                       berth_load_start(s->l.p.context, s->l.p.checkpoint, s->l.p.plan,
+                                        &options, &job, &error),
+                       &error))
+            continue;
         berth_job_poll(job, &progress);
         berthi_sys_sleep(i % 8 * MS / 4);
         if (i % 2 == 0)
             berth_job_cancel(job);
         if (berth_load_finish(job, &model, &error) != BERTH_OK)
-            CHECK_EQ(error.status, BERTH_ECANCELLED);
+            CHECK(error.status == BERTH_ECANCELLED || is_failure(s, &error));
         berth_model_destroy(model);
     }
     return NULL;
@@ -229,9 +261,11 @@ plan_of(storm *s, uint32_t which)
     options.pins = pins[which];
     options.pin_count = 3;
     options.slots = 2 + which;
-    if (!CHECK_EQ(berth_plan_create(s->l.p.context, s->l.p.checkpoint, &options, &plan, &error),
-                  BERTH_OK))
-        t_note("%s", error.message);
+    while (!is_served(s,
+                      berth_plan_create(s->l.p.context, s->l.p.checkpoint, &options, &plan,
+                                        &error),
+                      &error))
+        CHECK(is_failure(s, &error));
     return plan;
 }
 
@@ -264,6 +298,20 @@ sleep_and_wake(storm *s, uint32_t round)
     }
 }
 
+/* A move that has failed may have left it asleep. */
+static void
+wake_up(storm *s)
+{
+    berth_job *job = NULL;
+    berth_error error;
+
+    while (berth_model_get_state(s->l.model) == BERTH_MODEL_ASLEEP) {
+        const berth_status status = berth_model_wake_start(s->l.model, NULL, &job, &error);
+
+        CHECK(has_moved(s, status, job, &error, false) || s->has_failures);
+    }
+}
+
 /* The plan that it has left is gone at once. */
 static void
 move(storm *s, uint32_t round, berth_plan **now, uint32_t *which)
@@ -274,6 +322,7 @@ move(storm *s, uint32_t round, berth_plan **now, uint32_t *which)
     const berth_status status = berth_model_move_start(s->l.model, next, NULL, &job, &error);
 
     if (!has_moved(s, status, job, &error, round % 7 == 3)) {
+        wake_up(s);
         berth_plan_destroy(next);
         return;
     }
@@ -282,35 +331,62 @@ move(storm *s, uint32_t round, berth_plan **now, uint32_t *which)
     *which = 1 - *which;
 }
 
+/* Calls fail: one of the next hundreds, or all of them for a while. */
+static void *
+fail_calls(void *argument)
+{
+    storm *const s = argument;
+    uint32_t random = 1;
+
+    while (!is_over(s)) {
+        random = random * 1664525u + 1013904223u;
+        berthi_fault_arm((berthi_fault_kind)((random >> 8) % BERTHI_FAULT_KIND_COUNT),
+                         (random >> 16) % 300, (random >> 12) % 8 == 0);
+        berthi_sys_sleep(MS * ((random >> 20) % 4 + 1) / 2);
+    }
+    berthi_fault_disarm();
+    return NULL;
+}
+
 static void
-begin(storm *s)
+begin(storm *s, const char *words, bool has_failures)
 {
     berth_plan_options options = loaded_options("0=16MiB,cpu=64MiB,disk=inf");
 
     memset(s, 0, sizeof *s);
+    s->has_failures = has_failures;
+    s->rounds = getenv("T_THOROUGH") != NULL ? 800 : T_HAS_THREADS_WATCHED ? 24 : 80;
     options.pins = pins[0];
     options.pin_count = 3;
-    loaded_begin(&s->l, loaded_llama(LAYERS, "BF16", 2), &options,
-                 "sim:64MiB,h2d=2GB/s,clock=real");
+    loaded_begin(&s->l, loaded_llama(LAYERS, "BF16", 2), &options, words);
     loaded_load(&s->l);
     T_REQUIRE(s->l.status == BERTH_OK && s->l.p.summary.berth_count <= 512);
     for (uint64_t i = 0; i < s->l.p.summary.berth_count; i++)
         CHECK_EQ(berth_model_digest(s->l.model, i, &s->crcs[i], NULL), BERTH_OK);
 }
 
-/* Which ends with the first plan. */
+static void
+move_to(storm *s, const berth_plan *plan)
+{
+    berth_job *job = NULL;
+    berth_error error;
+    berth_status status = berth_model_move_start(s->l.model, plan, NULL, &job, &error);
+
+    while (!has_moved(s, status, job, &error, false)) {
+        wake_up(s);
+        status = berth_model_move_start(s->l.model, plan, NULL, &job, &error);
+    }
+}
+
+/* Which begins and ends with the first plan, that of `loaded`. Nothing fails any more then. */
 static void
 move_about(storm *s)
 {
     berth_plan *now = plan_of(s, 0);
     uint32_t which = 0;
-    berth_job *job = NULL;
-    berth_error error;
-    berth_status status = berth_model_move_start(s->l.model, now, NULL, &job, &error);
 
-    while (!has_moved(s, status, job, &error, false)) /* off the plan of `loaded` */
-        status = berth_model_move_start(s->l.model, now, NULL, &job, &error);
-    for (uint32_t round = 0; round < ROUNDS; round++) {
+    move_to(s, now);
+    for (uint32_t round = 0; round < s->rounds; round++) {
         if (round % 2 == 0)
             sleep_and_wake(s, round);
         else
@@ -318,38 +394,65 @@ move_about(storm *s)
         berthi_sys_sleep(MS);
     }
     atomic_store(&s->is_over, true);
-    do
-        status = berth_model_move_start(s->l.model, s->l.p.plan, NULL, &job, &error);
-    while (!has_moved(s, status, job, &error, false));
+    move_to(s, s->l.p.plan);
     berth_plan_destroy(now);
 }
 
 static void
-test_storm(void)
+check_end(const storm *s)
 {
-    void *(*const works[])(void *) = { lease, lease, lease, lease, look, account, load_beside };
+    CHECK_EQ(s->wrong, 0);
+    CHECK_GT(s->moves, s->rounds / 4);
+    CHECK_GT(s->used, 20);
+    for (uint64_t i = 0; i < s->l.p.summary.berth_count; i++) {
+        uint32_t crc;
+
+        CHECK_EQ(berth_model_digest(s->l.model, i, &crc, NULL), BERTH_OK);
+        CHECK_EQ(crc, s->crcs[i]);
+    }
+    T_NOTE("%llu moves, %llu layers used, %llu calls refused, %llu failed",
+           (unsigned long long)s->moves, (unsigned long long)s->used,
+           (unsigned long long)s->refused, (unsigned long long)s->failed);
+}
+
+static void
+run(const char *words, bool has_failures)
+{
+    void *(*const works[])(void *) = { lease, lease, lease, lease, look, account, load_beside,
+                                       fail_calls };
+    const size_t count = sizeof works / sizeof *works - !has_failures;
     pthread_t threads[sizeof works / sizeof *works];
-    const size_t count = sizeof works / sizeof *works;
     storm s;
 
-    begin(&s);
+    begin(&s, words, has_failures);
     for (size_t i = 0; i < count; i++)
         CHECK_EQ(pthread_create(&threads[i], NULL, works[i], &s), 0);
     move_about(&s);
     for (size_t i = 0; i < count; i++)
         CHECK_EQ(pthread_join(threads[i], NULL), 0);
-    CHECK_EQ(s.wrong, 0);
-    CHECK_GT(s.moves, ROUNDS / 4);
-    CHECK_GT(s.used, 20);
-    for (uint64_t i = 0; i < s.l.p.summary.berth_count; i++) {
-        uint32_t crc;
-
-        CHECK_EQ(berth_model_digest(s.l.model, i, &crc, NULL), BERTH_OK);
-        CHECK_EQ(crc, s.crcs[i]);
-    }
-    T_NOTE("%llu moves, %llu layers used, %llu calls refused", (unsigned long long)s.moves,
-           (unsigned long long)s.used, (unsigned long long)s.refused);
+    check_end(&s);
+    if (has_failures)
+        CHECK_GT(s.failed, 20);
     loaded_end(&s.l);
+}
+
+static void
+test_storm(void)
+{
+    run("sim:64MiB,h2d=2GB/s,clock=real", false);
+}
+
+static void
+test_calls_fail(void)
+{
+    run("sim:64MiB,h2d=2GB/s,clock=real", true);
+}
+
+/* Staging is not pinned, nor what lies in host memory: copies wait for the device. */
+static void
+test_calls_fail_unpinned(void)
+{
+    run("sim:64MiB,h2d=2GB/s,clock=real,pin=0B", true);
 }
 
 int
@@ -357,5 +460,7 @@ main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_storm);
+    T_RUN(test_calls_fail);
+    T_RUN(test_calls_fail_unpinned);
     T_MAIN_END;
 }

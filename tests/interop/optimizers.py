@@ -8,6 +8,7 @@ from pathlib import Path
 import libraries as lib
 from libraries import torch  # first: it goes on in the environment that has the others
 import bitsandbytes
+from safetensors.torch import load_file
 
 BUILD = Path(os.environ.get("BERTH_BUILD", lib.ROOT / "build"))
 RATE = 1e-3
@@ -57,22 +58,20 @@ class Gradient(ctypes.Structure):
 class Optimizer:
     """One parameter "w" of the library's, whose values are a tensor of torch."""
 
-    def __init__(self, values, kind, bits, decay, is_coupled=None):
+    def __init__(self, values, kind, bits, decay, **settings):
         self.lib = ctypes.CDLL(str(BUILD / "libberth.so"))
         self.lib.berth_dtype_name.restype = ctypes.c_char_p
         self.values, self.context, self.object = values, ctypes.c_void_p(), ctypes.c_void_p()
         self.call("berth_context_create", None, ctypes.byref(self.context))
-        group = Group()
+        self.group = Group()
         if self.lib.berth_optimizer_group_init_sized(
-                ctypes.byref(group), ctypes.c_size_t(ctypes.sizeof(group)), kind) != 0:
+                ctypes.byref(self.group), ctypes.c_size_t(ctypes.sizeof(Group)), kind) != 0:
             raise RuntimeError("no such optimizer")
-        group.bits, group.rate, group.decay = bits, RATE, decay
-        if is_coupled is not None:
-            group.is_coupled = is_coupled
+        self.fill({"bits": bits, "rate": RATE, "decay": decay, **settings})
         self.shape = (ctypes.c_uint64 * values.dim())(*values.shape)
         parameter = Parameter(name=b"w", shape=self.shape, rank=values.dim(),
                               dtype=self.dtype(values), values=values.data_ptr())
-        self.call("berth_optimizer_create", self.context, ctypes.byref(group), 1,
+        self.call("berth_optimizer_create", self.context, ctypes.byref(self.group), 1,
                   ctypes.byref(parameter), ctypes.c_uint64(1), None, ctypes.byref(self.object))
 
     def dtype(self, tensor):
@@ -88,6 +87,15 @@ class Optimizer:
         if getattr(self.lib, name)(*arguments, error) != 0:
             self.lib.berth_error_format(error, line, ctypes.c_size_t(4096))
             raise RuntimeError(f"{name}: {line.value.decode()}")
+
+    def fill(self, settings):
+        for name, value in settings.items():
+            if value is not None:
+                setattr(self.group, name, value)
+
+    def set(self, **settings):
+        self.fill(settings)
+        self.call("berth_optimizer_set_group", self.object, 0, ctypes.byref(self.group))
 
     def step(self, gradient):
         mine = Gradient(values=gradient.data_ptr(), dtype=self.dtype(gradient))
@@ -189,6 +197,31 @@ def states_of(mine, kind):
     if kind == ADEMAMIX:
         return [torch.stack([mine.state(0), mine.state(2)]), mine.state(1)]
     return [mine.state(i) for i in range(2 if kind in (ADAM, ADAMW) else 1)]
+
+
+def saved_by(mine, path):
+    """What berth writes of its one parameter, by key."""
+    mine.save(path)
+    return {key[len("w."):]: value for key, value in load_file(path).items()}
+
+
+def flattened(entry, prefix):
+    """Tensors under the names of files: nested states have their key before them."""
+    tensors = {}
+    for key, value in entry.items():
+        if isinstance(value, dict):
+            tensors.update(flattened(value, f"{prefix}{key}."))
+        else:
+            tensors[prefix + key] = (value.contiguous() if torch.is_tensor(value)
+                                     else torch.tensor(value, dtype=torch.int64))
+    return tensors
+
+
+def replaced(entry, saved):
+    """The same keys, nested as they are, with what berth has saved."""
+    return {key: replaced(value, saved) if isinstance(value, dict)
+            else int(saved[key]) if key == "step" else saved[key].clone()
+            for key, value in entry.items()}
 
 
 def off_absmax(ours, theirs, shape, block):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import optimizers as own
 from optimizers import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 STEPS = 25
 DTYPE = torch.float32
@@ -27,12 +27,6 @@ def decay_of(kind):
 def is_small(shape):
     """What holds for these is counted, and not told."""
     return tuple(shape) != own.SHAPES[0]
-
-
-def saved_by(mine, path):
-    """What berth writes of its one parameter, by key."""
-    mine.save(path)
-    return {key[len("w."):]: value for key, value in load_file(path).items()}
 
 
 def are_same(ours, theirs):
@@ -84,7 +78,7 @@ def compare_torch(kind, shape, folder):
     own.judge(f"{name}, torch's states, continued", outside <= limit_32(theirs),
               f"{outside:g} of {theirs.numel()} elements outside", is_quiet=is_small(shape))
 
-    saved = saved_by(mine, folder / "ours")
+    saved = own.saved_by(mine, folder / "ours")
     theirs = torch.nn.Parameter(mine.values.clone())
     peer, _ = own.torch_peer(kind, theirs, decay)
     give_torch(peer, keys, saved)
@@ -108,28 +102,9 @@ def give_torch(peer, keys, saved):
 
 # ---- bitsandbytes' ------------------------------------------------------------------------------
 
-def flattened(entry, prefix):
-    """Tensors under the names of files: nested states have their key before them."""
-    tensors = {}
-    for key, value in entry.items():
-        if isinstance(value, dict):
-            tensors.update(flattened(value, f"{prefix}{key}."))
-        else:
-            tensors[prefix + key] = (value.contiguous() if torch.is_tensor(value)
-                                     else torch.tensor(value, dtype=torch.int64))
-    return tensors
-
-
-def replaced(entry, saved):
-    """The same keys, nested as they are, with what berth has saved."""
-    return {key: replaced(value, saved) if isinstance(value, dict)
-            else int(saved[key]) if key == "step" else saved[key].clone()
-            for key, value in entry.items()}
-
-
 def compare_loaded(kind, name, state, folder, file):
     """A file of bitsandbytes' states, in an optimizer that has none yet, and saved again."""
-    codes = flattened(state, "")
+    codes = own.flattened(state, "")
     values = torch.zeros(codes["state1"].shape[-2:])
     mine = own.Optimizer(values, kind, 8, decay_of(kind))
     mine.load(file)
@@ -137,7 +112,7 @@ def compare_loaded(kind, name, state, folder, file):
     own.judge(f"{name}, loaded",
               are_same(own.states_of(mine, kind), [own.decoded(codes, i) for i in numbers]),
               "to the bit", is_quiet=True)
-    saved = saved_by(mine, folder / "again")
+    saved = own.saved_by(mine, folder / "again")
     own.judge(f"{name}, saved again", saved.keys() == codes.keys() and all(
         saved[key].shape == value.shape and saved[key].dtype == value.dtype
         and torch.equal(saved[key], value) for key, value in codes.items()),
@@ -154,8 +129,8 @@ def compare_bitsandbytes(kind, shape, folder):
         theirs.grad = own.gradient(step, DTYPE, shape)
         peer.step()
     entry = peer.state_dict()["state"][0]
-    save_file(flattened(entry, "w."), folder / "nested")
-    save_file(flattened(peer.state[theirs], "w."), folder / "direct")  # before 0.49.2
+    save_file(own.flattened(entry, "w."), folder / "nested")
+    save_file(own.flattened(peer.state[theirs], "w."), folder / "direct")  # before 0.49.2
     for file in ("nested", "direct"):
         compare_loaded(kind, f"{name}, {file}", peer.state[theirs], folder, folder / file)
     mine = own.Optimizer(theirs.detach().clone(), kind, 8, decay)
@@ -170,10 +145,10 @@ def compare_bitsandbytes(kind, shape, folder):
 
 def compare_returned(kind, name, mine, peer, folder):
     """berth's states in a new optimizer of bitsandbytes', which goes on."""
-    saved = saved_by(mine, folder / "ours")
+    saved = own.saved_by(mine, folder / "ours")
     theirs = torch.nn.Parameter(mine.values.clone())
     whole = peer.state_dict()
-    whole["state"] = {0: replaced(whole["state"][0], saved)}
+    whole["state"] = {0: own.replaced(whole["state"][0], saved)}
     fresh = own.narrow_peer(kind, theirs, decay_of(kind))
     fresh.load_state_dict(whole)
     state = fresh.state[theirs]

@@ -53,7 +53,7 @@ def compare_32(kind, dtype, shape, decay):
     # Torch's Adam has its decay in the gradient, which is a choice here.
     is_coupled = 1 if kind == own.ADAM else None
     peer, keys = (own.wide_peer if is_coupled else wide_of_ours)(kind, theirs, decay)
-    mine = own.Optimizer(ours, kind, 32, decay, is_coupled)
+    mine = own.Optimizer(ours, kind, 32, decay, is_coupled=is_coupled)
     atol, rtol = own.VALUES_32[dtype]
     outside, off = 0, 0.0
     for step in range(STEPS):

@@ -997,7 +997,7 @@ typedef struct berth_convert_options {
     int32_t dtype;         /* load as BERTH_BF16, _F16 or _F32 first; -1: the model's */
     int32_t storage;       /* dtype that 4-bit codes are stored as; -1: BERTH_U8      */
     uint32_t block_size;   /* 4-bit: 32 to 4096, a power of two; 0: 64                */
-    int32_t double_quant;  /* 1: absmax as 8-bit codes                                */
+    int32_t double_quant;  /* 1: absmax as 8-bit codes; EINVAL unless NF4 or FP4      */
     int32_t takes_experts; /* 1: experts that the model fuses are quantized, too      */
     const char *like;      /* "hf5", "hf5.14", "hf5.0", "hf4": whose choice of layers;
                               NULL: "hf5"                                             */
@@ -1671,7 +1671,7 @@ typedef struct berth_values_options {
     uint32_t rank;
     uint32_t block_size;   /* 4-bit: 32 to 4096, a power of two; 0: 64                */
     int32_t storage;       /* 4-bit: dtype that codes are stored as; -1: BERTH_U8     */
-    int32_t double_quant;  /* 4-bit, 1: absmax as 8-bit codes                         */
+    int32_t double_quant;  /* 1: absmax as 8-bit codes; EINVAL unless 4-bit           */
     uint32_t threads;      /* 0: one a usable core                                    */
     uint32_t reserved32;
 } berth_values_options;

@@ -264,6 +264,8 @@ find_mistake(const berth_convert_options *options)
         return "has no output";
     if (options->type < BERTH_ENCODING_NATIVE || options->type > BERTH_ENCODING_INT8)
         return "has a type that nothing can be converted to";
+    if (options->double_quant != 0 && !berthi_format_is_4bit(options->type))
+        return "has double_quant, which is for nf4 and fp4";
     if (options->dtype != -1 && !berthi_is_number(options->dtype))
         return "has a dtype that models are not loaded as";
     if (!berthi_format_is_block_size(options->block_size))

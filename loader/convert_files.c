@@ -93,7 +93,7 @@ rewrite_config(berthi_convert *convert, char **out_text, uint64_t *out_bytes,
     const bool is_other = recipe->skips.is_other;
     const berthi_quantization what = {
         .encoding = options->type,
-        .is_double = options->double_quant != 0 && options->type != BERTH_ENCODING_INT8,
+        .is_double = options->double_quant != 0,
         .storage = options->storage,
         .compute_dtype = berthi_convert_compute_dtype(convert),
         .int8_threshold = threshold[0] != '\0' ? threshold : NULL,

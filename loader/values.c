@@ -31,6 +31,8 @@ find_mistake(const berth_values_options *options)
 {
     if (!berthi_format_is_4bit(options->encoding) && options->encoding != BERTH_ENCODING_INT8)
         return "has an encoding that is none of nf4, fp4 and int8";
+    if (options->double_quant != 0 && !berthi_format_is_4bit(options->encoding))
+        return "has double_quant, which is for nf4 and fp4";
     if (options->rank > BERTH_MAX_RANK)
         return "has more dims than a tensor can have";
     if (options->rank > 0 && options->shape == NULL)

@@ -107,6 +107,9 @@ test_arguments(void)
     CHECK_ARGUMENT(block_size, 48, "has a block_size");
     CHECK_ARGUMENT(block_size, 16, "has a block_size");
     CHECK_ARGUMENT(block_size, 8192, "has a block_size");
+    for (int32_t type = BERTH_ENCODING_NATIVE; type <= BERTH_ENCODING_INT8; type++)
+        if (type != BERTH_ENCODING_NF4 && type != BERTH_ENCODING_FP4)
+            CHECK_ARGUMENT(double_quant, (c.options.type = type, 1), "is for nf4 and fp4");
     CHECK_ARGUMENT(max_shard_bytes, 4095, "has shards of less");
     CHECK_ARGUMENT(min_coverage, 1000000001, "has a min_coverage of more than all");
     CHECK_ARGUMENT(io, 3, "has an unknown io");

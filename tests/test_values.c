@@ -183,8 +183,9 @@ test_list(void)
     check_part(&w, 3, BERTH_ROLE_MAP2, BERTH_F32, 1024, 0, ".nested_quant_map");
     CHECK_STR(w.parts[5].suffix, ".quant_state.bitsandbytes__fp4");
     CHECK_EQ(w.parts[5].is_late, 1);
-    /* What INT8 does not know is ignored. */
+    /* Blocks are of no concern to INT8, a second level is refused: test_refused_options. */
     w.options.encoding = BERTH_ENCODING_INT8;
+    w.options.double_quant = 0;
     CHECK_EQ(berth_values_list(&w.options, w.parts, &w.part_count, &error), BERTH_OK);
     CHECK_EQ(w.part_count, 3);
     check_part(&w, 0, BERTH_ROLE_CODES, BERTH_I8, 255, 0, "");
@@ -240,6 +241,7 @@ test_constants(void)
     CHECK_EQ(berth_values_state(&w.options, 0.5f, NULL, 1, &length, &w.error), BERTH_EINVAL);
     CHECK_EQ(berth_values_state(&w.options, 0.5f, text, 7, NULL, &w.error), BERTH_EINVAL);
     w.options.encoding = BERTH_ENCODING_INT8;
+    w.options.double_quant = 0;
     CHECK_EQ(berth_values_state(&w.options, 0, text, sizeof text, &length, &w.error),
              BERTH_EINVAL);
     CHECK_EQ(length, 0);
@@ -701,6 +703,10 @@ test_refused_options(void)
     w.options.shape = w.shape;
     w.options.encoding = BERTH_ENCODING_NATIVE;
     refuse_options(&w, "none of nf4, fp4 and int8");
+    w.options.encoding = BERTH_ENCODING_INT8;
+    w.options.double_quant = 1;
+    refuse_options(&w, "double_quant, which is for nf4 and fp4");
+    w.options.double_quant = 0;
     w.options.encoding = BERTH_ENCODING_MXFP4;
     refuse_options(&w, "none of nf4, fp4 and int8");
     w.options.encoding = -1;

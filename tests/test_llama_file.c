@@ -37,10 +37,11 @@ test_parses(void)
 
     check_tokens("1,20,300", some, 3);
     check_tokens(" [1, 20,\n\t300]\r\n", some, 3);
-    check_tokens("001 20,,300", some, 3);
+    check_tokens("001 20,300", some, 3);
+    check_tokens("[[1 , 20]\n[300]]", some, 3);
     check_tokens("2147483647 0", largest, 2);
     check_tokens("", NULL, 0);
-    check_tokens(" , ", NULL, 0);
+    check_tokens(" [] ", NULL, 0);
 }
 
 static void
@@ -52,8 +53,13 @@ test_refuses(void)
     } cases[] = {
         { "1,x", "character 3 is neither a digit nor a comma" },
         { "-1", "character 1 is neither a digit nor a comma" },
-        { "2147483648", "a number is no token" },
-        { "99999999999999999999999", "a number is no token" },
+        { "2147483648", "character 1 begins a number that is no token: too large" },
+        { "1 99999999999999999999999",
+          "character 3 begins a number that is no token: too large" },
+        { "1,,2", "character 3 is a comma without a token before it" },
+        { ",1", "character 1 is a comma without a token before it" },
+        { " , ", "character 2 is a comma without a token before it" },
+        { "[1, 2,]\n", "character 6 is a comma without a token behind it" },
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -14,6 +14,7 @@
 #include "tools/draft.h"
 #include "tools/llama_error.h"
 #include "tools/llama_file.h"
+#include "tools/number.h"
 
 #define HEADER_CAPACITY 512
 #define IDS_AT_ONCE 512u
@@ -85,32 +86,52 @@ llama_tokens_add(llama_tokens *tokens, uint32_t id, berth_error *error)
     return BERTH_OK;
 }
 
+static berth_status
+fail_token(berth_error *error, size_t at, const char *what)
+{
+    return llama_fail(error, BERTH_EINVAL, "tokens", "character %zu %s", at, what);
+}
+
+/* The digits that begin at `*at`, which then is behind them. */
+static berth_status
+read_token(llama_tokens *tokens, const char *text, size_t length, size_t *at,
+           berth_error *error)
+{
+    const size_t begin = *at;
+    uint64_t number;
+
+    while (*at < length && text[*at] >= '0' && text[*at] <= '9')
+        ++*at;
+    if (!number_can_parse(text + begin, *at - begin, INT32_MAX, &number))
+        return fail_token(error, begin + 1, "begins a number that is no token: too large");
+    return llama_tokens_add(tokens, (uint32_t)number, error);
+}
+
 berth_status
 llama_tokens_parse(llama_tokens *tokens, const char *text, size_t length,
                    berth_error *error)
 {
-    uint64_t number = 0;
-    bool is_number = false;
     berth_status status = BERTH_OK;
+    bool has_token = false; /* since the last comma */
+    size_t comma = 0;       /* where that is, from 1 on; 0: none */
 
-    for (size_t i = 0; i <= length && status == BERTH_OK; i++) {
-        const char c = text[i < length ? i : 0];
-
-        if (i < length && c >= '0' && c <= '9') {
-            number = number * 10 + (uint64_t)(c - '0');
-            is_number = true;
-            if (number > INT32_MAX)
-                status = llama_fail(error, BERTH_EINVAL, "tokens", "a number is no token");
-        } else if (i == length || (c != '\0' && strchr(" ,\n\r\t[]", c) != NULL)) {
-            if (is_number)
-                status = llama_tokens_add(tokens, (uint32_t)number, error);
-            number = 0;
-            is_number = false;
+    for (size_t i = 0; i < length && status == BERTH_OK;) {
+        if (text[i] >= '0' && text[i] <= '9') {
+            status = read_token(tokens, text, length, &i, error);
+            has_token = true;
+        } else if (text[i] == ',') {
+            comma = ++i;
+            if (!has_token)
+                status = fail_token(error, i, "is a comma without a token before it");
+            has_token = false;
+        } else if (text[i] != '\0' && strchr(" \n\r\t[]", text[i]) != NULL) {
+            i++;
         } else {
-            status = llama_fail(error, BERTH_EINVAL, "tokens",
-                                "character %zu is neither a digit nor a comma", i + 1);
+            status = fail_token(error, i + 1, "is neither a digit nor a comma");
         }
     }
+    if (status == BERTH_OK && comma > 0 && !has_token)
+        status = fail_token(error, comma, "is a comma without a token behind it");
     return status;
 }
 

@@ -228,7 +228,7 @@ test_only_the_same_is_kept(void)
     check_kept(model, &nf4, &int8, NULL, 0);
     check_kept(model, &int8, &nf4, NULL, 0);
     /* What has no say in int8 does not matter for it. */
-    check_kept(model, &int8, &(way){ BERTH_ENCODING_INT8, 1, BERTH_BF16, 128 }, NULL, 5);
+    check_kept(model, &int8, &(way){ BERTH_ENCODING_INT8, 0, BERTH_BF16, 128 }, NULL, 5);
 }
 
 static void

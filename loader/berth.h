@@ -1572,7 +1572,7 @@ typedef struct berth_berth {
     uint64_t reserved[2];
 } berth_berth;
 
-/* A line of the plain device map; `path` is escaped. */
+/* A line of the plain device map; `path` is the module's own name, not escaped. */
 typedef struct berth_map_line {
     const char *path;       /* "" for the whole model; lives as long as the plan      */
     uint32_t tier;

@@ -127,12 +127,11 @@ copy_map(berth_plan *plan, const berthi_plan_source *source,
         return berthi_fail_memory(error, "the device map");
     for (uint32_t i = 0; i < map->count; i++) {
         const berthi_map_line *const line = &map->lines[i];
-        const uint64_t capacity = line->path_length * 4 + 1;
-        char *const path = berthi_arena_alloc(&plan->arena, capacity, 1);
+        const char *const path =
+            berthi_arena_text(&plan->arena, line->path, line->path_length);
 
         if (path == NULL)
             return berthi_fail_memory(error, "the device map");
-        (void)berth_text_escape(line->path, line->path_length, path, capacity);
         plan->map[i] = (berth_map_line){ .path = path,
                                          .tier = berthi_plan_find_tier(source,
                                                                        &line->tier) };

@@ -214,6 +214,8 @@ can_read_line(reading *r, const berthi_scan_text *path)
 
     if (r->map->count == r->capacity && !can_grow(r))
         return false;
+    if (memchr(path->bytes, '\0', (size_t)path->length) != NULL)
+        return berthi_scan_refuse(&r->scan, "the name of a module holds a NUL");
     line = &r->map->lines[r->map->count];
     line->path_length = path->length;
     line->path = berthi_arena_text(&r->map->arena, path->bytes, path->length);

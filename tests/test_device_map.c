@@ -134,6 +134,7 @@ test_refused(void)
     check_refused("{\"a\": \"cpu}", 11, "", "");
     check_refused("{\"a\": 01}", 7, "", "");
     check_refused("{\"a\xff\": 0}", 3, "", "not UTF-8");
+    check_refused("{\"a\\u0000b\": 0}", 12, "", "the name of a module holds a NUL");
     check_refused("{\"a\": null}", 6, "", "the next value is no device");
     check_refused("{\"a\": true}", 6, "", "the next value is no device");
     check_refused("{\"a\": {\"b\": 0}}", 6, "", "the next value is no device");

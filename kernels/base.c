@@ -308,7 +308,9 @@ line_add_numbers(line *l, const berth_error *error)
         line_add(l, ": %s", berthi_sys_error_words(error->system_error));
 }
 
-/* What the name is of; without a word: a tier, a pin, a module or a key of config.json. */
+/*
+ * What the name is of; without a word: a tier, a pin, a glob, a module or a key of config.json.
+ */
 static const char *
 word_of_name(int32_t reason)
 {
@@ -317,6 +319,7 @@ word_of_name(int32_t reason)
     case BERTH_REASON_NO_TIER:
     case BERTH_REASON_ARGUMENT:
     case BERTH_REASON_DEVICE_MAP:
+    case BERTH_REASON_RULE_UNUSED:
     case BERTH_REASON_NOT_FOUND: return "";
     case BERTH_REASON_SLOTS:
     case BERTH_REASON_LEASE:

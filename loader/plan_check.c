@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plan_check.c - plans held against a checkpoint, and against what memories have. */
+#include <stdio.h>
 #include <string.h>
 
 #include "loader/findings.h"
@@ -305,18 +306,21 @@ check_stream(checking *c, const berthi_plan_source *source, uint32_t layer,
     uint64_t rows;
     const uint64_t brought = berthi_lease_unit_bytes(c->plan, layer, &rows);
     const uint64_t left_out = count_left_out(c, source, layer, rows, tensor_of);
-    berthi_about where = { .tensor = about->name,
-                           .tensor_length = strlen(about->name),
-                           .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES,
+    berthi_about where = { .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES,
                            .expected = brought + left_out,
                            .actual = left_out > 0 ? about->link_bytes : room };
+    char message[BERTH_MESSAGE_CAPACITY];
 
-    if (left_out > 0)
-        tell(c, BERTH_REASON_PLAN_JSON, &where,
-             "has other link_bytes than what of it lies elsewhere");
-    else if (brought > room)
+    if (left_out > 0) { /* of the other errors of a plan the name is a tensor's */
+        snprintf(message, sizeof message,
+                 "layer \"%s\" has other link_bytes than what of it lies elsewhere", about->name);
+        tell(c, BERTH_REASON_PLAN_JSON, &where, message);
+    } else if (brought > room) {
+        where.tensor = about->name;
+        where.tensor_length = strlen(about->name);
         tell(c, BERTH_REASON_SLOTS, &where,
              "the plan has no slot for what is brought of this layer");
+    }
 }
 
 static berth_status

@@ -123,6 +123,18 @@ is_cut_by_experts(const berthi_recipe_weight *weight, const berthi_decision *dec
            && weight->elements / weight->shape[0] % weight->storage.block_size != 0;
 }
 
+/* What would help: blocks that an expert has a whole number of, if there are such. */
+static const char *
+refusal_of_cut(const berthi_recipe_weight *weight)
+{
+    const uint64_t elements = weight->elements / weight->shape[0];
+    const uint64_t largest = elements & (~elements + 1); /* power of two that divides them */
+
+    return berthi_format_is_block_size(largest)
+               ? "a block would hold values of two experts: choose a smaller block size"
+               : "a block of any size would hold values of two experts: keep it as it is";
+}
+
 /* Plain numbers that stay what they are. */
 static bool
 is_unchanged(const berthi_recipe *recipe, const berthi_recipe_weight *weight)
@@ -150,7 +162,7 @@ find_refusal(const berthi_recipe_weight *weight, const berthi_decision *decision
                                 weight->storage.encoding))
         return "the last part of its name is not \"weight\"";
     if (is_cut_by_experts(weight, decision))
-        return "a block would hold values of two experts: choose a smaller block size";
+        return refusal_of_cut(weight);
     return berthi_stored_refusal(&weight->storage, weight->shape, weight->rank);
 }
 

@@ -329,7 +329,7 @@ test_floats_of_64_bits(void)
 static void
 test_fused_experts(void)
 {
-    const char *const model =
+    const char *model =
         make("BF16 6x32x48 model.layers.0.mlp.experts.gate_up_proj\n"
              "BF16 6x16x32 model.layers.0.mlp.experts.down_proj\nBF16 9x32 " A "\n"
              "BF16 8x8 model.layers.1.b.weight\n");
@@ -349,7 +349,13 @@ test_fused_experts(void)
     c.options.output = out();
     CHECK_EQ(converted_run(&c, model), BERTH_EUNSUPPORTED);
     CHECK_STR(c.error.tensor, "model.layers.0.mlp.experts.down_proj");
-    CHECK_CONTAINS(c.error.message, "two experts");
+    CHECK_CONTAINS(c.error.message, "two experts: choose a smaller block size");
+    /* No block size divides 3 x 24 values: smaller ones are no help. */
+    model = make("BF16 6x3x24 model.layers.0.mlp.experts.gate_up_proj\nBF16 9x32 " A "\n");
+    c.options.block_size = 0;
+    c.options.output = out();
+    CHECK_EQ(converted_run(&c, model), BERTH_EUNSUPPORTED);
+    CHECK_CONTAINS(c.error.message, "a block of any size would hold values of two experts");
 }
 
 /* The head is the embedding: neither is quantized, both are written. */

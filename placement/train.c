@@ -248,14 +248,14 @@ add_head(training *t)
 
     berthi_line_add(t->out, &norm,
                     berthi_times(t->tokens, 8 * t->model->shape->hidden + 4),
-                    "an f32 and two 16-bit copies");
+                    is_f32 ? "two f32 copies" : "an f32 and two 16-bit copies");
     berthi_line_add(t->out, &loss,
                     berthi_times(positions,
                                  berthi_times(logit, t->model->shape->vocabulary)),
                     "%" PRIu64 " positions%s * %" PRIu64 " words * %" PRIu64
-                    " B: logits, their f32 copy, their gradient",
+                    " B: logits, %stheir gradient",
                     positions, options->loss_chunk > 0 ? " of a chunk" : "",
-                    t->model->shape->vocabulary, logit);
+                    t->model->shape->vocabulary, logit, is_f32 ? "" : "their f32 copy, ");
 }
 
 /* Of a quantized base, one weight at a time. */

@@ -179,6 +179,27 @@ test_adapters(void)
     }
 }
 
+/* What is computed in f32 has no copies in f32 beside it. */
+static void
+test_head(void)
+{
+    const estimated *e = estimated_config("llama-3-8b");
+    berthi_train_options options = options_of(e);
+    const uint64_t positions = 4096;
+    berthi_estimate out = estimate(e, &options);
+
+    CHECK_STR(berthi_estimate_find(&out, BERTHI_PART_FINAL_NORM)->reason,
+              "an f32 and two 16-bit copies");
+    CHECK_CONTAINS(berthi_estimate_find(&out, BERTHI_PART_LOSS)->reason,
+                   "10 B: logits, their f32 copy, their gradient");
+    options.base.dtype = BERTH_F32;
+    out = estimate(e, &options);
+    CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_LOSS), positions * 128256 * 8);
+    CHECK_STR(berthi_estimate_find(&out, BERTHI_PART_FINAL_NORM)->reason, "two f32 copies");
+    CHECK_CONTAINS(berthi_estimate_find(&out, BERTHI_PART_LOSS)->reason,
+                   "8 B: logits, their gradient");
+}
+
 static void
 test_targets(void)
 {
@@ -630,6 +651,7 @@ main(int argc, char **argv)
     T_RUN(test_other_layers);
     T_RUN(test_checkpoints);
     T_RUN(test_adapters);
+    T_RUN(test_head);
     T_RUN(test_targets);
     T_RUN(test_precisions);
     T_RUN(test_head_and_batches);

@@ -399,14 +399,24 @@ explain(const program *p, const berth_error *error)
 
 /* ---------------------------------------------------------------------------- main */
 
-/* What has been printed arrives; who reads may leave early. */
+/* What has been printed arrives, or it is told; who reads may leave early. */
 static berth_status
-end_output(program *p, berth_error *error)
+end_output(program *p)
 {
     output_flush(&p->out);
-    return p->out.system_error == 0 || p->out.system_error == EPIPE
-               ? BERTH_OK
-               : llama_fail_file(error, "standard output", p->out.system_error);
+    if (p->out.system_error == 0 || p->out.system_error == EPIPE)
+        return BERTH_OK;
+    fprintf(stderr, "berth-llama: error: standard output: %s; %s\n",
+            strerror(p->out.system_error), output_advice(p->out.system_error));
+    return BERTH_EIO;
+}
+
+static void
+fail(program *p, const berth_error *error)
+{
+    output_flush(&p->out);
+    print_error(error);
+    explain(p, error);
 }
 
 static berth_status
@@ -425,16 +435,12 @@ run(program *p)
         print_json(p);
     if (!p->options.wants_json && p->tokens.count > p->prompt)
         output_text(&p->out, "\n");
-    /* Before numbers, which may go to the same file. */
-    if (status == BERTH_OK)
-        status = end_output(p, &error);
-    else
-        output_flush(&p->out);
-    if (status == BERTH_OK && !p->options.is_quiet)
-        print_numbers(p);
     if (status != BERTH_OK) {
-        print_error(&error);
-        explain(p, &error);
+        fail(p, &error);
+    } else { /* before numbers, which may go to the same file */
+        status = end_output(p);
+        if (status == BERTH_OK && !p->options.is_quiet)
+            print_numbers(p);
     }
     free_all(p);
     return status;

@@ -66,6 +66,14 @@ output_flush(output *o)
     o->used = 0;
 }
 
+const char *
+output_advice(int system_error)
+{
+    return system_error == EFBIG   ? "raise the limit of a file's size, see `ulimit -f`"
+           : system_error == EBADF ? "it is closed: open it, on /dev/null if nobody reads it"
+                                   : "free space, or write elsewhere";
+}
+
 bool
 output_is_closed(const output *o)
 {

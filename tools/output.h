@@ -41,6 +41,8 @@ bool output_is_empty(const output *o);
 void output_flush(output *o);
 /* True when further output cannot arrive: long loops stop early. */
 bool output_is_closed(const output *o);
+/* What somebody can do whose standard output does not take what is written. */
+const char *output_advice(int system_error);
 
 /* ------------------------------------------------------------------- texts */
 

@@ -138,28 +138,23 @@ progress_check(const cli_call *call, const progress_arguments *shown)
                            shown->fd);
 }
 
-static const char *
-advice_on_output(int system_error)
-{
-    return system_error == EFBIG   ? "raise the limit of a file's size, see `ulimit -f`"
-           : system_error == EBADF ? "it is closed: open it, on /dev/null if nobody reads it"
-                                   : "free space, or write elsewhere";
-}
-
 berth_status
 session_end(session *s, berth_status status)
 {
     const cli_command *const command = s->call != NULL ? s->call->command : NULL;
+    berth_status lost;
 
     output_flush(&s->out);
     if (s->context != NULL) {
         berth_context_destroy(s->context);
         progress_fini(&s->progress);
     }
-    if (s->out.system_error == 0 || s->out.system_error == EPIPE || status != BERTH_OK)
+    if (s->out.system_error == 0 || s->out.system_error == EPIPE)
         return status;
-    return cli_failure(command, BERTH_EIO, "standard output: %s; %s",
-                       strerror(s->out.system_error), advice_on_output(s->out.system_error));
+    /* Also after a failure: with --json standard output may be all that told of it. */
+    lost = cli_failure(command, BERTH_EIO, "standard output: %s; %s",
+                       strerror(s->out.system_error), output_advice(s->out.system_error));
+    return status != BERTH_OK ? status : lost;
 }
 
 /* ---------------------------------------------------------------------- jobs */

@@ -52,6 +52,8 @@ berth_plan_open(berth_context *context, const char *path, berth_plan **out_plan,
         return berthi_fail_argument(error, "context", "is NULL");
     if (path == NULL)
         return berthi_fail_argument(error, "path", "is NULL");
+    if (path[0] == '\0')
+        return berthi_fail_argument(error, "path", "is empty");
     status = berthi_document_read(context, path, BERTHI_PLAN_TEXT_LIMIT,
                                   BERTH_REASON_PLAN_JSON, "a plan", &document, error);
     if (status == BERTH_OK)

@@ -105,6 +105,9 @@ parse(const berthi_plan_source *source, const char *text, pin *out, berth_error 
     const char *const equals = strrchr(text, '=');
     berthi_tier tier;
 
+    if (text[0] == '\0') /* which no message can name */
+        return berthi_fail(error, BERTH_REASON_ARGUMENT, NULL,
+                           "\"\" is no pin: write NAME=TIER");
     if (equals == NULL || has_empty_part(text, (uint64_t)(equals - text)))
         return fail_pin(text, "is no pin: write NAME=TIER", error);
     if (!berthi_tier_can_parse(equals + 1, strlen(equals + 1), &tier))

@@ -56,12 +56,21 @@ berthi_train_adapts(const berthi_train_options *options, const berthi_weight *we
     return is_adapted(weight, options->targets);
 }
 
+static berth_status
+fail_target(berthi_text name, berth_error *error)
+{
+    char text[BERTH_NAME_CAPACITY];
+
+    berth_text_escape(name.bytes, (size_t)name.length, text, sizeof text);
+    return berthi_fail(error, BERTH_REASON_ARGUMENT, NULL,
+                       "\"%s\" names no linear layer of the model", text);
+}
+
 berth_status
 berthi_train_check_targets(const berthi_estimate_model *model,
                            const berthi_train_options *options, berth_error *error)
 {
     const char *targets = options->targets;
-    char text[BERTH_NAME_CAPACITY];
     berthi_text name;
 
     if (strcmp(targets, BERTHI_ALL_LINEAR) == 0)
@@ -72,13 +81,13 @@ berthi_train_check_targets(const berthi_estimate_model *model,
         for (uint32_t i = 0; i < model->weight_count && !is_found; i++)
             is_found = is_linear(&model->weights[i])
                        && berthi_text_is(name, model->weights[i].module);
-        if (is_found)
-            continue;
-        berth_text_escape(name.bytes, (size_t)name.length, text, sizeof text);
-        return berthi_fail(error, BERTH_REASON_ARGUMENT, NULL,
-                           "no linear layer of the model is called \"%s\"", text);
+        if (!is_found)
+            return fail_target(name, error);
     }
-    return BERTH_OK;
+    /* Behind the last comma there is no name, which has_name() does not give. */
+    return berthi_text_ends(berthi_text_of(options->targets), ",")
+               ? fail_target((berthi_text){ "", 0 }, error)
+               : BERTH_OK;
 }
 
 /* ------------------------------------------------------------------------- sums */

@@ -226,7 +226,13 @@ test_targets(void)
     CHECK_CONTAINS(out.notes[0], "PEFT keeps adapters in f32");
     options.targets = "q_proj,nonesuch";
     CHECK_EQ(berthi_train_estimate(&e->model, &options, &out, &error), BERTH_EINVAL);
-    CHECK_CONTAINS(error.message, "no linear layer of the model is called \"nonesuch\"");
+    CHECK_CONTAINS(error.message, "\"nonesuch\" names no linear layer of the model");
+    options.targets = "q_proj,,v_proj";
+    CHECK_EQ(berthi_train_estimate(&e->model, &options, &out, &error), BERTH_EINVAL);
+    CHECK_CONTAINS(error.message, "\"\" names no linear layer");
+    options.targets = "q_proj,";
+    CHECK_EQ(berthi_train_estimate(&e->model, &options, &out, &error), BERTH_EINVAL);
+    CHECK_CONTAINS(error.message, "\"\" names no linear layer");
     options.targets = "norm"; /* there, but no matrix */
     CHECK_EQ(berthi_train_estimate(&e->model, &options, &out, &error), BERTH_EINVAL);
     options.targets = "q_pro";

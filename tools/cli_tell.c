@@ -125,14 +125,15 @@ has_entry(const char *value, const char *word)
         return false;
     if (strcmp(value, word) == 0)
         return true;
-    for (const char *entry = value; *entry != '\0'; entry += *entry != '\0') {
+    for (const char *entry = value;; entry++) {
         const size_t n = strcspn(entry, ",;");
 
         if (n == length && memcmp(entry, word, n) == 0)
             return true;
         entry += n;
+        if (*entry == '\0')
+            return false;
     }
-    return false;
 }
 
 static bool
@@ -149,9 +150,12 @@ has_value_with(const cli_call *call, const cli_option *option, const char *word)
     return false;
 }
 
-/* What an error is about: its argument, or what its message quotes in the first place. */
-static void
-copy_subject(const berth_error *error, char subject[BERTH_NAME_CAPACITY])
+/*
+ * What an error is about: its argument, or what its message quotes in the first place, be it an
+ * entry that is empty. False: neither.
+ */
+static bool
+has_subject(const berth_error *error, char subject[BERTH_NAME_CAPACITY])
 {
     const bool is_quoted = error->tensor[0] == '\0' && error->message[0] == '"';
     const char *const text = is_quoted ? error->message + 1 : error->tensor;
@@ -159,6 +163,7 @@ copy_subject(const berth_error *error, char subject[BERTH_NAME_CAPACITY])
     const size_t most = BERTH_NAME_CAPACITY - 1;
 
     snprintf(subject, BERTH_NAME_CAPACITY, "%.*s", (int)(length < most ? length : most), text);
+    return is_quoted || length > 0;
 }
 
 /* The option that the library refuses a value of, which does not know its name; NULL: none. */
@@ -168,8 +173,7 @@ find_culprit(const cli_call *call, const berth_error *error)
     char subject[BERTH_NAME_CAPACITY];
     const cli_option *option;
 
-    copy_subject(error, subject);
-    if (error->reason != BERTH_REASON_ARGUMENT || subject[0] == '\0')
+    if (error->reason != BERTH_REASON_ARGUMENT || !has_subject(error, subject))
         return NULL;
     for (size_t i = 0; (option = cli_option_at(call->command, i)) != NULL; i++)
         if (call->origins[i] != NULL && strcmp(call->origins[i], CLI_GIVEN) == 0

@@ -142,6 +142,9 @@ read_tokens(estimate_call *r)
 
     if (path == NULL)
         return BERTH_OK;
+    if (path[0] == '\0')
+        return cli_usage_error(r->s->call->command,
+                               "--tokens: the name of the file is empty; give one");
     fd = is_input ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         const char *const why = strerror(errno);

@@ -209,7 +209,8 @@ plan_fill_options(planning *p, int32_t type)
     options->slots = a->slots;
     options->link_file = a->link_file;
     options->links = a->links;
-    if (a->link_file == NULL && a->links != NULL && strchr(a->links, '=') == NULL) {
+    if (a->link_file == NULL && a->links != NULL && a->links[0] != '\0'
+        && strchr(a->links, '=') == NULL) {
         options->link_file = a->links;
         options->links = NULL;
     }

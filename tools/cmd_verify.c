@@ -96,16 +96,6 @@ is_reading(const verify_arguments *a)
            || a->write_manifest != NULL;
 }
 
-/* What a variable that is not set leaves must not be the model's own manifest, or none. */
-static berth_status
-check_name(const cli_call *call, const char *option, const char *path)
-{
-    if (path == NULL || path[0] != '\0')
-        return BERTH_OK;
-    return cli_usage_error(call->command, "--%s: the name of the file is empty; give one",
-                           option);
-}
-
 static berth_status
 check_arguments(const cli_call *call)
 {
@@ -118,9 +108,6 @@ check_arguments(const cli_call *call)
         return cli_usage_error(
             call->command,
             "--manifest, --source-of and --write-manifest exclude each other");
-    status = check_name(call, "manifest", a->manifest);
-    if (status == BERTH_OK)
-        status = check_name(call, "source-of", a->source_of);
     for (size_t i = 0; i < sizeof of_reading / sizeof of_reading[0] && !is_reading(a); i++)
         if (status == BERTH_OK)
             status = cli_refuse(call, of_reading[i],

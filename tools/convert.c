@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tools/convert_print.h"
+#include "tools/input.h"
 #include "tools/interrupt.h"
 
 /* ----------------------------------------------------------------- arguments */
@@ -20,6 +21,9 @@ check_arguments(const cli_call *call)
                                               "go on, or begin anew");
     if (a->common.operands[1][0] == '\0')
         return cli_usage_error(call->command, "OUT is empty");
+    if (input_is_standard(a->common.operands[1]))
+        return cli_usage_error(call->command, "OUT is a folder, not standard output; name one, or "
+                                              "./- where it is to be called so");
     if (a->max_shard_bytes < CONVERT_MIN_SHARD)
         return cli_usage_error(call->command, "--max-shard-size: less than %d bytes",
                                CONVERT_MIN_SHARD);

@@ -128,7 +128,13 @@ input_take(const cli_call *call)
         char *const field = (char *)call->arguments + option->offset;
         const char **const path = (const char **)(void *)field;
 
-        if (option->kind != CLI_INPUT || !input_is_standard(*path))
+        if (option->kind != CLI_INPUT)
+            continue;
+        if (*path != NULL && (*path)[0] == '\0') /* of a variable that is not set, mostly */
+            return cli_usage_error(call->command,
+                                   "--%s: the name of the file is empty; give one",
+                                   option->name);
+        if (!input_is_standard(*path))
             continue;
         if (found != NULL)
             return cli_usage_error(call->command,

@@ -23,7 +23,8 @@ berth_status input_read(const cli_command *command, const char *what, int fd, si
 
 /*
  * Where an option of the kind CLI_INPUT is "-": reads standard input into a file without a
- * name, for the library reads files only, and puts its path there. What fails is printed.
+ * name, for the library reads files only, and puts its path there. What fails is printed, and
+ * so is a name that is empty.
  */
 berth_status input_take(const cli_call *call);
 /*

@@ -223,6 +223,8 @@ check(const llama_options *o, berth_error *error)
         return refuse(error, "give one of --tokens and", "--tokens-file");
     if (is_standard(o->plan) && is_standard(o->tokens_file))
         return refuse(error, "--tokens-file and --plan:", "standard input is one file, not two");
+    if (o->plan != NULL && o->plan[0] == '\0')
+        return refuse(error, "--plan:", "the name of the file is empty");
     if (is_standard(o->logits))
         return refuse(error, "--logits:", "ids go to standard output, not numbers; name a file");
     if (o->logits != NULL && o->logits[0] == '\0')

@@ -83,7 +83,7 @@ typedef struct comparison {
 
 /* ----------------------------------------------------------------- arguments */
 
-/* A finite number, all of the text. */
+/* A finite number, all of the text: as people write it, neither in hex nor behind blanks. */
 static berth_status
 parse_number(const cli_call *call, const char *option, const char *text, double *out)
 {
@@ -91,7 +91,8 @@ parse_number(const cli_call *call, const char *option, const char *text, double 
 
     errno = 0;
     *out = strtod(text, &end);
-    if (end != text && *end == '\0' && errno == 0 && *out - *out == 0)
+    if (end != text && *end == '\0' && strspn(text, "+-.0123456789eE") == strlen(text)
+        && errno == 0 && *out - *out == 0)
         return BERTH_OK;
     return cli_bad_value(call, option, text, strlen(text), "a number");
 }

@@ -18,7 +18,7 @@ static void
 begin(converted *c, const char *output, int32_t type)
 {
     converted_begin(c, output, type);
-    c->options.double_quant = 1;
+    c->options.double_quant = type == BERTH_ENCODING_NF4 || type == BERTH_ENCODING_FP4;
     c->options.max_shard_bytes = 4096;
     c->options.workers = 2;
     converted_shrink(c, 700);

@@ -486,7 +486,7 @@ test_turned(void)
     plain = model_end(&m);
     for (int i = 0; i < 4; i++) {
         static const int32_t types[] = { BERTH_ENCODING_NF4, BERTH_ENCODING_INT8 };
-        const char *const encoded = quantize(plain, types[i % 2], i > 1);
+        const char *const encoded = quantize(plain, types[i % 2], i == 2);
 
         CHECK_EQ(check_models(&c, plain, encoded), 4);
         CHECK_EQ(c.tensors[0].is_turned, 1);
@@ -499,7 +499,7 @@ test_turned(void)
         /* Without a configuration its own codes are still its own codes. */
         fixture_remove(fixture_format("%s/config.json", encoded));
         compared_begin(&c);
-        CHECK_EQ(compared_run(&c, encoded, quantize(plain, types[i % 2], i > 1)), BERTH_OK);
+        CHECK_EQ(compared_run(&c, encoded, quantize(plain, types[i % 2], i == 2)), BERTH_OK);
         CHECK_EQ(c.report.same, 4);
         CHECK_EQ(c.tensors[0].is_turned, 0);
     }

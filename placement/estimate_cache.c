@@ -37,7 +37,8 @@ token_elements(const berthi_shape *shape, const berthi_layer *layer, bool is_exp
             return 0;
         if (shape->compression.groups > 0) /* keys are values, and kept once */
             return layer->key_dim;
-        return layer->kv_heads * (layer->key_dim + layer->value_dim);
+        return layer->kv_heads * (layer->key_dim + layer->value_dim)
+               + (layer->has_index ? shape->index_dim : 0);
     case BERTHI_ATTENTION_LATENT:
         return shape->index_dim
                + (is_expanded ? layer->heads * (layer->key_dim + layer->value_dim)

@@ -247,6 +247,23 @@ read_index(berthi_shape_reading *r)
     }
 }
 
+/* MiniMax M3's, of blocks of tokens; published files name it otherwise. */
+void
+berthi_shape_read_block_index(berthi_shape_reading *r)
+{
+    berthi_shape *const shape = r->shape;
+    const berthi_json_value *const model = r->model;
+    const uint64_t most = BERTHI_SHAPE_HEADS;
+
+    shape->index_heads = berthi_shape_member(r, "index_n_heads", 1, most, 4);
+    shape->index_dim = berthi_shape_member(r, "index_head_dim", 1, most, 128);
+    r->model = berthi_json_find(model, "sparse_attention_config");
+    shape->index_heads =
+        berthi_shape_member(r, "sparse_num_index_heads", 1, most, shape->index_heads);
+    shape->index_dim = berthi_shape_member(r, "sparse_index_dim", 1, most, shape->index_dim);
+    r->model = model;
+}
+
 /* DeepSeek's attention, where the file names the rank of its latents. */
 static void
 read_latent(berthi_shape_reading *r)

@@ -92,7 +92,7 @@ typedef struct berthi_layer {
     bool has_equal_values;        /* keys serve as values                           */
     uint64_t window;              /* tokens it looks back; 0: all                   */
     uint64_t entry_tokens;        /* that one entry behind the window stands for; 0: none */
-    bool has_index;               /* which chooses among those entries              */
+    bool has_index;               /* which chooses among those entries, or tokens   */
     bool has_word_experts;        /* they are looked up in a table, by the word     */
     uint64_t heads;               /* nq                                             */
     uint64_t kv_heads;            /* nkv; latent: = nq                              */

@@ -238,6 +238,8 @@ static const berthi_family families[] = {
       .state = BERTHI_STATE_LIGHTNING },
     { .model_type = "minimax_m2", .names = &llama, .flags = F(WIDE_NORMS) | F(CORRECTION),
       .norms = 2 },
+    { .model_type = "minimax_m3_vl_text", .names = &fused_up, .norms = 2,
+      .flags = F(HEAD_NORMS) | F(CORRECTION) | F(FUSED_UP) },
     { .model_type = "ministral", .names = &llama, .norms = 2, .window = BERTHI_WINDOW_ALL },
     { .model_type = "ministral3", .names = &llama, .norms = 2, .window = BERTHI_WINDOW_ALL },
     { .model_type = "mistral", .names = &llama, .norms = 2, .window = BERTHI_WINDOW_ALL,

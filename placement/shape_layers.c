@@ -16,6 +16,8 @@ ALIASES(expert_keys, "n_routed_experts", "num_local_experts", "num_experts",
 ALIASES(used_keys, "num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k",
         "top_k_experts");
 ALIASES(expert_width_keys, "moe_intermediate_size");
+/* Llama 4 and MiniMax M3 give the dense layers' width a name of its own. */
+ALIASES(dense_width_keys, "intermediate_size_mlp", "dense_intermediate_size");
 ALIASES(shared_count_keys, "n_shared_experts", "moe_num_shared_experts",
         "num_shared_experts");
 ALIASES(first_sparse_keys, "first_k_dense_replace", "num_dense_layers",
@@ -189,9 +191,8 @@ read_experts(berthi_shape_reading *r, layer_rules *rules)
     sparse->shared_intermediate =
         berthi_shape_number(r, shared_keys, 0, width,
                             shared * sparse->expert_intermediate);
-    /* Llama 4 gives the dense layers' width a name of its own. */
-    r->layer.intermediate = berthi_shape_member(r, "intermediate_size_mlp", 1, width,
-                                                r->layer.intermediate);
+    r->layer.intermediate =
+        berthi_shape_number(r, dense_width_keys, 1, width, r->layer.intermediate);
     if (r->shape->family->flags & BERTHI_FAMILY_BESIDE)
         sparse->shared_intermediate = r->layer.intermediate;
     rules->first_sparse =
@@ -200,7 +201,9 @@ read_experts(berthi_shape_reading *r, layer_rules *rules)
     rules->last_sparse = berthi_shape_member_if_any(r, "moe_layer_end_index",
                                                     BERTHI_SHAPE_LAYERS, BERTHI_SHAPE_LAYERS);
     rules->sparse_every =
-        berthi_shape_member(r, "moe_layer_freq", 1, BERTHI_SHAPE_LAYERS, 1);
+        rules->mlps.next != NULL
+            ? 1
+            : berthi_shape_member(r, "moe_layer_freq", 1, BERTHI_SHAPE_LAYERS, 1);
     rules->sparse_step =
         berthi_shape_number(r, sparse_step_keys, 1, BERTHI_SHAPE_LAYERS, 1);
     rules->sparse_at = berthi_shape_member(r, "expert_layer_offset", 0, BERTHI_SHAPE_LAYERS,
@@ -249,6 +252,11 @@ make_listed(berthi_shape_reading *r, const layer_rules *rules, const char *word,
             berthi_shape_refuse(r, "linear_num_value_heads", NULL,
                                 "a whole number, and \"layer_types\" has such layers");
         berthi_shape_make_state(r->shape, layer);
+    } else if (strcmp(word, "minimax_m3_sparse") == 0
+               && layer->attention == BERTHI_ATTENTION_HEADS) {
+        if (r->shape->index_heads == 0)
+            berthi_shape_read_block_index(r);
+        layer->has_index = true;
     } else if (!is_one_of(word, whole_words)) {
         r->shape->has_unknown_layers = true;
     }
@@ -415,7 +423,8 @@ is_alike(const berthi_layer *a, const berthi_layer *b)
     return a->attention == b->attention && a->is_encoder == b->is_encoder
            && a->intermediate == b->intermediate
            && a->window == b->window && a->experts == b->experts
-           && a->entry_tokens == b->entry_tokens && a->has_word_experts == b->has_word_experts
+           && a->entry_tokens == b->entry_tokens && a->has_index == b->has_index
+           && a->has_word_experts == b->has_word_experts
            && a->shares_cache == b->shares_cache && a->key_dim == b->key_dim
            && a->kv_heads == b->kv_heads;
 }
@@ -446,7 +455,7 @@ berthi_shape_read_layers(berthi_shape_reading *r)
 {
     berthi_shape *const shape = r->shape;
     layer_rules rules = { .types = berthi_shape_open_words(r),
-                          .mlps = berthi_shape_open_list(r, "mlp_layer_types") };
+                          .mlps = berthi_shape_open_mlps(r) };
 
     read_windows(r, &rules);
     read_attending(r, &rules);

@@ -70,6 +70,9 @@ void berthi_shape_read_compression(berthi_shape_reading *r);
 void berthi_shape_compress(berthi_shape_reading *r, const char *word, uint64_t number,
                            berthi_layer *layer);
 
+/* What chooses blocks of tokens, in layers that do not see all. */
+void berthi_shape_read_block_index(berthi_shape_reading *r);
+
 /* What a model that fills gaps has beside its layers. */
 void berthi_shape_read_filling(berthi_shape_reading *r);
 
@@ -79,6 +82,7 @@ typedef struct berthi_layer_words {
     const berthi_json_value *first;
     const berthi_json_value *next; /* NULL: there are none */
     const char *letters;           /* instead; NULL: none  */
+    const char *const *marks;      /* words of 0 and of 1, which it has instead; NULL: none */
     bool is_cycle;                 /* begins again where it ends */
 } berthi_layer_words;
 
@@ -86,6 +90,8 @@ typedef struct berthi_layer_words {
 berthi_layer_words berthi_shape_open_list(berthi_shape_reading *r, const char *key);
 /* What the family calls it: "layer_types", "block_types", letters. */
 berthi_layer_words berthi_shape_open_words(berthi_shape_reading *r);
+/* "mlp_layer_types", or which of the layers have experts, as 0 and 1. */
+berthi_layer_words berthi_shape_open_mlps(berthi_shape_reading *r);
 /* Of the next layer; "" without any. */
 const char *berthi_shape_take_word(berthi_shape_reading *r, berthi_layer_words *words);
 /* HALVES: how many there are, where no number says it. */

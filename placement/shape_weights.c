@@ -90,6 +90,18 @@ add_head_norms(berthi_shape_making *m, const berthi_layer *layer)
         add_norm(m, "k_norm", layer->key_dim * (is_wide ? layer->kv_heads : 1), has_bias);
 }
 
+/* Queries and one key, each with a norm: they choose blocks of tokens. */
+static void
+add_block_index(berthi_shape_making *m)
+{
+    const berthi_shape *const shape = m->shape;
+
+    m->has_bias = false;
+    berthi_shape_add_linear(m, "q_proj", shape->index_heads * shape->index_dim, shape->hidden);
+    berthi_shape_add_linear(m, "k_proj", shape->index_dim, shape->hidden);
+    berthi_shape_add_norms(m, shape->index_dim, 2);
+}
+
 /* Queries, keys, values and output of one attention. */
 static void
 add_heads(berthi_shape_making *m, const berthi_layer *layer)
@@ -123,6 +135,8 @@ add_heads(berthi_shape_making *m, const berthi_layer *layer)
     berthi_shape_add_linear(m, names->output, hidden, layer->heads * layer->value_dim);
     berthi_shape_add_asking(m, layer);
     add_head_norms(m, layer);
+    if (layer->has_index)
+        add_block_index(m);
     if (berthi_shape_has(m, BERTHI_FAMILY_SINKS)
         && (layer->window > 0 || !berthi_shape_has(m, BERTHI_FAMILY_WINDOW_HEADS)))
         berthi_shape_add_vector(m, "sinks", layer->heads);

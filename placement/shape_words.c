@@ -65,6 +65,43 @@ open_halves(berthi_shape_reading *r)
     return words;
 }
 
+/* 0 or 1 for each layer, where the member is a list. */
+static berthi_layer_words
+open_marks(berthi_shape_reading *r, const char *key, const char *const *marks)
+{
+    berthi_layer_words words = { .key = key };
+
+    if (berthi_json_kind_of(berthi_json_find(r->model, key)) != BERTHI_JSON_ARRAY)
+        return words;
+    words = berthi_shape_open_list(r, key);
+    words.marks = marks;
+    return words;
+}
+
+berthi_layer_words
+berthi_shape_open_mlps(berthi_shape_reading *r)
+{
+    static const char *const marks[] = { "dense", "sparse" };
+
+    return berthi_json_find(r->model, "mlp_layer_types") != NULL
+               ? berthi_shape_open_list(r, "mlp_layer_types")
+               : open_marks(r, "moe_layer_freq", marks);
+}
+
+/* MiniMax M3's published files have them in an object of its own. */
+static berthi_layer_words
+open_indexed(berthi_shape_reading *r)
+{
+    static const char *const marks[] = { "full_attention", "minimax_m3_sparse" };
+    const berthi_json_value *const model = r->model;
+    berthi_layer_words words;
+
+    r->model = berthi_json_find(model, "sparse_attention_config");
+    words = open_marks(r, "sparse_attention_freq", marks);
+    r->model = model;
+    return words;
+}
+
 berthi_layer_words
 berthi_shape_open_words(berthi_shape_reading *r)
 {
@@ -72,6 +109,9 @@ berthi_shape_open_words(berthi_shape_reading *r)
 
     if (r->shape->family->flags & BERTHI_FAMILY_HALVES)
         return open_halves(r);
+    if (berthi_json_find(r->model, "layer_types") == NULL
+        && berthi_json_find(r->model, "sparse_attention_config") != NULL)
+        return open_indexed(r);
     if ((r->shape->family->flags & BERTHI_FAMILY_CYCLE) == 0 || cycle == NULL)
         return berthi_shape_open_list(r, "layer_types");
     return (berthi_layer_words){ .key = "block_types",
@@ -84,12 +124,17 @@ const char *
 berthi_shape_take_word(berthi_shape_reading *r, berthi_layer_words *words)
 {
     const char *word = "";
+    uint64_t mark = 0;
 
     if (words->letters != NULL)
         return word_of_letter(*words->letters++);
     if (words->next == NULL)
         return word;
-    if (!berthi_json_can_read_string(words->next, &word))
+    if (words->marks != NULL) {
+        if (!berthi_json_can_read_unsigned(words->next, &mark) || mark > 1)
+            berthi_shape_refuse(r, words->key, words->next, "0 or 1 for each layer");
+        word = words->marks[mark == 1];
+    } else if (!berthi_json_can_read_string(words->next, &word))
         berthi_shape_refuse(r, words->key, berthi_json_find(r->model, words->key),
                             "a list of strings");
     words->next = berthi_json_next(words->next);

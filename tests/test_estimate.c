@@ -262,6 +262,28 @@ test_caches(void)
     CHECK_EQ(cache_of("gpt2", bf16, false, 1), 2 * 768 * 2 * 12);
 }
 
+/* What small models of the library's classes keep. */
+static void
+test_odd_caches(void)
+{
+    const estimated *e = estimated_text(
+        "{\"model_type\": \"minimax_m3_vl_text\", \"hidden_size\": 64, "
+        "\"num_hidden_layers\": 8, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+        "\"head_dim\": 16, \"intermediate_size\": 96, \"vocab_size\": 100, "
+        "\"index_n_heads\": 2, \"index_head_dim\": 16, \"sparse_attention_config\": "
+        "{\"sparse_attention_freq\": [0, 0, 0, 1, 1, 1, 1, 1]}}");
+    berthi_estimate_options options = options_of(e, BERTHI_TYPE_NATIVE);
+
+    options.cache_type = BERTHI_CACHE_BF16;
+    CHECK_EQ(berthi_cache_sequence(&e->shape, &options, 40), 2 * (10240 + 10240 + 3200));
+    e = estimated_text(
+        "{\"model_type\": \"mimo_v2_flash\", \"hidden_size\": 64, "
+        "\"num_hidden_layers\": 8, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+        "\"head_dim\": 24, \"v_head_dim\": 16, \"intermediate_size\": 96, "
+        "\"vocab_size\": 100, \"sliding_window\": 8}");
+    CHECK_EQ(berthi_cache_sequence(&e->shape, &options, 40), 2 * (8448 + 5632));
+}
+
 static void
 test_cache_types(void)
 {
@@ -663,6 +685,7 @@ main(int argc, char **argv)
     T_RUN(test_ends);
     T_RUN(test_overflow);
     T_RUN(test_caches);
+    T_RUN(test_odd_caches);
     T_RUN(test_cache_types);
     T_RUN(test_words);
     T_RUN(test_lines);

@@ -342,6 +342,40 @@ test_first_layers(void)
     CHECK_EQ(s->kinds[1].convolution_elements, 0);
 }
 
+#define INDEXED(more)                                                                     \
+    "{\"model_type\": \"minimax_m3_vl_text\", \"hidden_size\": 64, "                       \
+    "\"num_hidden_layers\": 4, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "     \
+    "\"intermediate_size\": 32, \"dense_intermediate_size\": 80, \"vocab_size\": 100, "      \
+    "\"num_local_experts\": 8" more "}"
+
+/* Which layers have experts, and an index of blocks, as 0 and 1 for each. */
+static void
+test_marks(void)
+{
+    const estimated *e = estimated_text(INDEXED(
+        ", \"moe_layer_freq\": [0, 1, 1, 0], \"sparse_attention_config\": "
+        "{\"sparse_num_index_heads\": 2, \"sparse_index_dim\": 24, "
+        "\"sparse_attention_freq\": [0, 0, 1, 1]}"));
+    const berthi_shape *const s = &e->shape;
+
+    CHECK_EQ(s->kind_count, 4);
+    for (uint32_t i = 0; i < s->kind_count; i++) {
+        check_kind(&s->kinds[i], 1, BERTHI_ATTENTION_HEADS, 0, i == 1 || i == 2 ? 8 : 0);
+        CHECK_EQ(s->kinds[i].has_index, i >= 2);
+    }
+    CHECK(!s->has_unknown_layers);
+    CHECK_EQ(s->kinds[0].intermediate, 80);
+    CHECK_EQ(s->index_heads, 2);
+    CHECK_EQ(s->index_dim, 24);
+    e = estimated_text(INDEXED(""));
+    CHECK_EQ(e->shape.kind_count, 1);
+    CHECK(!e->shape.kinds[0].has_index);
+    CHECK(estimated_text(INDEXED(", \"moe_layer_freq\": [0, 1]")) == NULL);
+    CHECK_CONTAINS(estimated_error()->message, "one entry for each layer");
+    CHECK(estimated_text(INDEXED(", \"moe_layer_freq\": [0, 1, 2, 1]")) == NULL);
+    CHECK_CONTAINS(estimated_error()->message, "0 or 1 for each layer");
+}
+
 #define TINY(more)                                                                        \
     "{\"hidden_size\": 64, \"num_hidden_layers\": 4, \"num_attention_heads\": 4, "         \
     "\"intermediate_size\": 128, \"vocab_size\": 100" more "}"
@@ -1156,6 +1190,7 @@ main(int argc, char **argv)
     T_RUN(test_experts);
     T_RUN(test_states);
     T_RUN(test_first_layers);
+    T_RUN(test_marks);
     T_RUN(test_rules);
     T_RUN(test_families);
     T_RUN(test_many_kinds);

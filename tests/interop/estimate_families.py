@@ -131,6 +131,10 @@ VARIANTS = [
     ("mimo_v2_flash", {"attention_bias": True, "num_hidden_layers": 8, "layer_types": [
         "sliding_attention"] * 3 + ["full_attention"] * 5}),
     ("minimax", {"head_dim": 96, "num_hidden_layers": 5, "block_size": 64}),
+    ("minimax_m3_vl_text", {"moe_layer_freq": [0, 1, 1, 0], "num_hidden_layers": 4,
+                            "sparse_attention_config": {
+                                "sparse_num_index_heads": 2, "sparse_index_dim": 64,
+                                "sparse_attention_freq": [0, 0, 1, 1]}}),
     ("olmo_hybrid", {"num_key_value_heads": 10, "linear_num_key_heads": 15,
                      "linear_value_head_dim": 128, "linear_conv_kernel_dim": 3}),
     ("marian", {"share_encoder_decoder_embeddings": False}),

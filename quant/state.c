@@ -175,6 +175,17 @@ refuse(berth_error *error, const berthi_about *about, uint64_t position,
                        "the quantization state is unusable: %s%s", problem, key);
 }
 
+/*
+ * True where another state begins behind a whole one: transformers 5 saves what it has
+ * divided, and each of it quantized, joined again, states too. It does not load that.
+ */
+static bool
+is_joined(const char *text, uint64_t bytes, const berthi_scan *scan)
+{
+    return scan->depth == 0 && scan->problem_at > 0 && scan->problem_at < bytes
+           && text[scan->problem_at] == '{';
+}
+
 berth_status
 berthi_state_parse(char *text, uint64_t bytes, const berthi_about *about,
                    berthi_state *out, berth_error *error)
@@ -190,6 +201,10 @@ berthi_state_parse(char *text, uint64_t bytes, const berthi_about *about,
         return refuse(error, about, well_formed, "not UTF-8", "");
     berthi_scan_init(&scan, text, bytes, BERTHI_SCAN_NONFINITE);
     seen = read_members(&scan, out);
+    if (scan.problem != NULL && is_joined(text, bytes, &scan))
+        return refuse(error, about, scan.problem_at,
+                      "those of several weights are joined in it, as transformers saves, and "
+                      "does not load, what it divides", "");
     if (scan.problem != NULL)
         return refuse(error, about, scan.problem_at, scan.problem, "");
     missing = missing_key(seen);

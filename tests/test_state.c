@@ -235,6 +235,20 @@ test_unknown_and_repeated_keys(void)
     check_refused("{\"blocksize\": 64, \"block\\u0073ize\": 64}", "a key stands twice");
 }
 
+/* What transformers saves of weights that it has divided: one state behind another. */
+static void
+test_joined(void)
+{
+    static const char one[] = "{\"quant_type\": \"nf4\", \"blocksize\": 64, \"dtype\": "
+                              "\"bfloat16\", \"shape\": [4, 64]}";
+    const char *const two = fixture_format("%s%s", one, one);
+
+    check_refused_at(two, strlen(two), strlen(one), "of several weights are joined");
+    check_refused(fixture_format("%s}", one), "something stands behind the end");
+    check_refused(fixture_format("%s [", one), "something stands behind the end");
+    check_refused("{\"quant_type\": {}}", "");
+}
+
 static void
 test_no_json(void)
 {
@@ -260,6 +274,7 @@ main(int argc, char **argv)
     T_RUN(test_offsets);
     T_RUN(test_missing_keys);
     T_RUN(test_unknown_and_repeated_keys);
+    T_RUN(test_joined);
     T_RUN(test_no_json);
     T_MAIN_END;
 }

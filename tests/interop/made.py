@@ -39,9 +39,11 @@ def shrink(values):
             small[key] = SIZES.get(key, value)
     if "kv_lora_rank" in small:  # latent attention has one key a head
         small["num_key_value_heads"] = small["num_attention_heads"]
-    for key in ("layer_types", "mlp_layer_types", "block_types"):
+    for key in ("layer_types", "mlp_layer_types", "block_types", "kv_source_layers"):
         if isinstance(small.get(key), list):
             small[key] = small[key][:2]
+    if isinstance(small.get("vision_feature_layer"), list):  # of two layers
+        small["vision_feature_layer"] = [1, 0]
     return small
 
 

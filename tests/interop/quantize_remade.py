@@ -22,9 +22,9 @@ from transformers.core_model_loading import WeightConverter
 CLASSES = [
     "GteForMaskedLM", "HrmTextForCausalLM", "JinaEmbeddingsV3ForMaskedLM",
     "Kimi_K25ForConditionalGeneration", "MiniMaxM3SparseForConditionalGeneration",
-    "Molmo2ForConditionalGeneration", "NemotronH_Omni_Reasoning_V3", "NomicBertForMaskedLM",
-    "QianfanOCRForConditionalGeneration", "Step3p7ForConditionalGeneration",
-    "UnlimitedOcrForConditionalGeneration",
+    "MistralLarge4ForConditionalGeneration", "Molmo2ForConditionalGeneration",
+    "NemotronH_Omni_Reasoning_V3", "NomicBertForMaskedLM", "QianfanOCRForConditionalGeneration",
+    "Step3p7ForConditionalGeneration", "UnlimitedOcrForConditionalGeneration",
 ]
 ALONE = {  # is called so in the model: its module, and so what int8 has beside it, is not
     "UnlimitedOcrForConditionalGeneration": {"model.multi_modal_projector.weight"},

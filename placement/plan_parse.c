@@ -12,6 +12,7 @@
 #include "placement/plan_words.h"
 #include "placement/slab.h"
 #include "quant/format.h"
+#include "quant/heapsort.h"
 #include "quant/members.h"
 
 #define NO_OFFSET UINT64_MAX
@@ -590,44 +591,16 @@ append(berth_plan *plan)
     }
 }
 
-static bool
-is_before(const berthi_berth *a, const berthi_berth *b)
+/* By tier and offset. */
+static int
+compare_places(const void *a, const void *b)
 {
-    return a->tier != b->tier ? a->tier < b->tier : a->offset < b->offset;
-}
+    const berthi_berth *const left = *(const berthi_berth *const *)a;
+    const berthi_berth *const right = *(const berthi_berth *const *)b;
 
-/* Moves the element at `at` down to its place in a heap of `count`. */
-static void
-sink(const berthi_berth **heap, uint64_t at, uint64_t count)
-{
-    const berthi_berth *const moved = heap[at];
-
-    while (2 * at + 1 < count) {
-        uint64_t child = 2 * at + 1;
-
-        if (child + 1 < count && is_before(heap[child], heap[child + 1]))
-            child++;
-        if (!is_before(moved, heap[child]))
-            break;
-        heap[at] = heap[child];
-        at = child;
-    }
-    heap[at] = moved;
-}
-
-/* By heaps: no memory, and no text makes it slow. */
-static void
-sort(const berthi_berth **items, uint64_t count)
-{
-    for (uint64_t i = count / 2; i > 0; i--)
-        sink(items, i - 1, count);
-    for (uint64_t i = count; i > 1; i--) {
-        const berthi_berth *const last = items[i - 1];
-
-        items[i - 1] = items[0];
-        items[0] = last;
-        sink(items, 0, i - 1);
-    }
+    if (left->tier != right->tier)
+        return left->tier < right->tier ? -1 : 1;
+    return (left->offset > right->offset) - (left->offset < right->offset);
 }
 
 /* Berths that hold bytes are apart; a tied one is the place of another, as a whole. */
@@ -646,7 +619,7 @@ check_apart(parser *p)
     for (uint64_t i = 0; i < plan->summary.berth_count; i++)
         if (!plan->berths[i].is_tied && plan->berths[i].bytes > 0)
             sorted[count++] = &plan->berths[i];
-    sort(sorted, count);
+    berthi_heapsort(sorted, count, sizeof *sorted, compare_places);
     for (uint64_t i = 1; i < count; i++)
         if (sorted[i]->tier == sorted[i - 1]->tier
             && sorted[i]->offset < sorted[i - 1]->offset + sorted[i - 1]->bytes) {

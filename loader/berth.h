@@ -3642,7 +3642,7 @@ typedef struct berth_step_report {
     uint64_t updated;    /* parameters                                                */
     uint64_t non_finite; /* elements of gradients that are NaN or infinite, since the last
                             report, those of skipped steps too: theirs were left as they
-                            are                                                       */
+                            are. 0 of a step that failed: the next report tells       */
     double norm;         /* of all gradients, scaled, but for elements that are NaN or
                             infinite: those are in `non_finite` alone, and this is finite;
                             NaN where nobody asked for a norm                         */

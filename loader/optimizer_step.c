@@ -344,7 +344,8 @@ look(berthi_step *step, const berth_step_options *options, berth_step_report *re
     if (options->max_norm > 0 && report->norm > (double)options->max_norm)
         report->clip = (float)((double)options->max_norm / report->norm);
     report->is_skipped = options->skips_non_finite != 0 && sum.not_finite > 0;
-    report->non_finite = sum.not_finite;
+    if (report->is_skipped)
+        step->optimizer->not_finite += sum.not_finite;
     step->scale = options->scale * report->clip;
     return BERTH_OK;
 }
@@ -370,7 +371,6 @@ make(berthi_step *step, const berth_step_options *options, berth_step_report *re
     if (status != BERTH_OK)
         return status;
     if (report->is_skipped) {
-        o->not_finite += report->non_finite;
         berthi_step_forget_sums(step);
         return tell_counts(step, options, report, error);
     }

@@ -319,6 +319,7 @@ word_of_name(int32_t reason)
     case BERTH_REASON_NO_TIER:
     case BERTH_REASON_ARGUMENT:
     case BERTH_REASON_DEVICE_MAP:
+    case BERTH_REASON_RULES:
     case BERTH_REASON_RULE_UNUSED:
     case BERTH_REASON_NOT_FOUND: return "";
     case BERTH_REASON_SLOTS:

@@ -325,6 +325,7 @@ can_read_lines(reading *r)
 static bool
 is_text(reading *r)
 {
+    static const char mark[] = "\xef\xbb\xbf"; /* as some editors begin a file with */
     const uint64_t bytes = (uint64_t)(r->end - r->begin);
     const uint64_t good = berthi_utf8_check((const unsigned char *)r->begin, (size_t)bytes);
     const char *const zero = bytes > 0 ? memchr(r->begin, 0, (size_t)bytes) : NULL;
@@ -332,6 +333,9 @@ is_text(reading *r)
     r->where = r->begin + good;
     if (good != bytes)
         return refuse(r, "not UTF-8");
+    r->where = r->begin;
+    if (bytes >= sizeof mark - 1 && memcmp(r->begin, mark, sizeof mark - 1) == 0)
+        return refuse(r, "a byte order mark: save the file without it");
     r->where = zero;
     return zero == NULL || refuse(r, "a NUL");
 }

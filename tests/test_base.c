@@ -539,6 +539,7 @@ test_format_says_what_a_name_is_of(void)
                   { BERTH_REASON_LEASE, "layer \"t\": m" },
                   { BERTH_REASON_LEASED, "layer \"t\": m" },
                   { BERTH_REASON_NOT_FOUND, "\"t\": m" },
+                  { BERTH_REASON_RULES, "\"t\": m" },
                   { BERTH_REASON_RULE_UNUSED, "\"t\": m" },
                   { BERTH_REASON_NO_FIT, "\"t\": m" } };
 

@@ -128,6 +128,7 @@ test_refused(void)
         { "keep * dtype=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 7, "dtype= wants" },
         { "keep * dtype=f16 dtype=f16", 17, "a second dtype=" },
         { "keep *\n\xff", 7, "not UTF-8" },
+        { "\xef\xbb\xbf" "keep *\n", 0, "a byte order mark: save the file without it" },
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

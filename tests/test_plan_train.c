@@ -897,7 +897,7 @@ test_what_cannot_be_trained(void)
     check_refused(without_layers(), &options, BERTH_EINVAL,
                   "`train` finds no linear layer that adapters could be for");
     train.lora_targets = "q_proj";
-    check_refused(without_layers(), &options, BERTH_EINVAL, "is called \"q_proj\"");
+    check_refused(without_layers(), &options, BERTH_EINVAL, "\"q_proj\" names no");
     train.lora_rank = UINT64_C(1) << 25;
     check_refused(planned_llama(1, false), &options, BERTH_EINVAL,
                   "has more elements trained than can be planned");

@@ -204,6 +204,23 @@ refuse_pin_beside(const char *mode, const char *device_map)
     planned_end(&p);
 }
 
+/* To memory that no device computes in, where all is to lie on devices that do. */
+static void
+refuse_pin_away(const char *pin, const char *max_memory, bool is_refused)
+{
+    berth_plan_options options = loaded_options(max_memory);
+    planned p;
+
+    options.pins = &pin;
+    options.pin_count = 1;
+    options.no_offload = 1;
+    planned_begin(&p, planned_llama(1, false), &options);
+    CHECK_EQ(p.status, is_refused ? BERTH_EINVAL : BERTH_OK);
+    if (is_refused)
+        CHECK_CONTAINS(p.error.message, "does not compute, and no_offload");
+    planned_end(&p);
+}
+
 static void
 test_pins_refused(void)
 {
@@ -213,6 +230,10 @@ test_pins_refused(void)
     refuse_pin("lm_head=1", "no budget");
     refuse_pins_of_none();
     refuse_texts_of_none();
+    refuse_pin_away("lm_head=cpu", "0=200MiB,cpu=200MiB", true);
+    refuse_pin_away("lm_head=disk", "cpu=200MiB,disk=inf", true);
+    refuse_pin_away("lm_head=cpu", "cpu=200MiB,disk=inf", false);
+    refuse_pin_away("lm_head=1", "0=200MiB,1=200MiB", false);
     refuse_pin_beside("auto", NULL);
     refuse_pin_beside(NULL, "map.json");
     refuse_pin("lm_heads=0", "pins nothing");

@@ -203,6 +203,12 @@ may_compute_on_devices(const llama_options *o)
     return o->compute != NULL ? strcmp(o->compute, "device") == 0 : are_gpus(o->devices);
 }
 
+static bool
+has_second_levels(const char *type)
+{
+    return type != NULL && (strcmp(type, "nf4") == 0 || strcmp(type, "fp4") == 0);
+}
+
 static berth_status
 check(const llama_options *o, berth_error *error)
 {
@@ -234,6 +240,8 @@ check(const llama_options *o, berth_error *error)
     for (size_t i = 0; i < sizeof of_plans / sizeof of_plans[0] && o->plan != NULL; i++)
         if (of_plans[i].is_given)
             return refuse(error, of_plans[i].name, "has no effect with --plan");
+    if (o->double_quant && !has_second_levels(o->type))
+        return refuse(error, "--double-quant", "has no effect without --type nf4 or fp4");
     if (o->slots > SLOTS_MOST)
         return llama_fail(error, BERTH_EINVAL, NULL, "--slots: %u is not from 1 to %d",
                           o->slots, SLOTS_MOST);

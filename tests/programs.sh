@@ -33,7 +33,7 @@ awk -v word="${1:-}" '
     }' <<'TABLE'
 adapt                threadless
 architecture         threadless
-base                 arm
+base                 threadless arm
 bench                alone
 big_headers          alone slow threadless
 budget               threadless
@@ -51,6 +51,7 @@ config_write         threadless coverage valgrind
 convert              coverage
 convert_crash        slow
 convert_kept         coverage
+convert_notes        threadless
 convert_overlap      alone
 convert_random       slow-under-thread
 convert_stale        coverage
@@ -79,6 +80,7 @@ devices_api          coverage
 digest               threadless
 digits               threadless
 draw                 threadless
+duration             threadless
 escape               threadless coverage
 estimate             threadless
 estimate_api         threadless
@@ -95,14 +97,16 @@ gemm_order           threadless
 gemm_rooms           threadless
 golden_open          coverage
 gradient             threadless arm
+grow                 threadless
 header_details       threadless coverage
 heapsort             threadless coverage
 home                 threadless
 home_ranges          threadless
 home_shapes          threadless
-host                 arm arm-plain
-hub                  coverage
-hub_cache            coverage
+host                 threadless arm arm-plain
+host_api             threadless
+hub                  threadless coverage
+hub_cache            threadless coverage
 hung                 waits
 hung_copies          waits
 hung_failed          waits
@@ -123,6 +127,7 @@ kernel_nan           threadless
 kernel_product       threadless arm
 kernel_scalar        threadless arm
 kernel_source        threadless arm
+launch               threadless
 layout               threadless coverage
 layout_golden        threadless coverage
 layout_header        threadless coverage
@@ -137,19 +142,24 @@ llama_math           threadless
 load_cycles          slow
 load_errors          waits
 load_slices          coverage
-locate               coverage
+locate               threadless coverage
 manifest             threadless coverage valgrind
+map_entries          threadless
 members              threadless coverage
 move_errors          waits
+nameless             threadless
+nvlink               threadless
 operands             threadless
 optimizer            threadless arm
 optimizer_levels     threadless arm
 output               coverage
+pages                threadless
 parallel             threadless
 part_crash           slow
 part_waits           coverage
 paths                threadless coverage
 pattern              threadless coverage
+pci                  threadless
 plan                 threadless coverage
 plan_bound           threadless coverage
 plan_check           threadless coverage
@@ -175,7 +185,7 @@ reciprocal           threadless
 recorded_codes       threadless
 rules                threadless coverage
 rules_file           threadless coverage valgrind
-safetensors          coverage valgrind
+safetensors          threadless coverage valgrind
 scan                 threadless coverage valgrind
 server               waits
 server_swap          waits
@@ -215,6 +225,18 @@ stream_run           threadless
 stream_settle        threadless
 swap_contexts        waits
 tier_list            threadless coverage
+tools_advice         threadless
+tools_cli            threadless
+tools_coverage       threadless
+tools_devices        threadless
+tools_diff           threadless
+tools_generate       threadless
+tools_input          threadless
+tools_inspect        threadless
+tools_load           threadless
+tools_part           threadless
+tools_report         threadless
+tools_save           threadless
 tools_tree           threadless
 train                threadless
 train_advice         threadless
@@ -227,5 +249,5 @@ writer               coverage
 writer_crash         slow
 writer_files         coverage
 writer_parts         coverage
-writer_table         coverage
+writer_table         threadless coverage
 TABLE

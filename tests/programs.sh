@@ -236,7 +236,6 @@ tools_inspect        threadless
 tools_load           threadless
 tools_part           threadless
 tools_report         threadless
-tools_save           threadless
 tools_tree           threadless
 train                threadless
 train_advice         threadless

@@ -135,7 +135,6 @@ check_stall(const char *words)
 {
     berthi_event *events[2];
     berthi_stream *streams[2];
-    uint64_t deadline;
     rig r;
 
     T_REQUIRE(rig_open(&r, words));
@@ -151,13 +150,19 @@ check_stall(const char *words)
     rig_compute(r.device, 10, streams[1]);
     rig_record(r.device, events[1], streams[1]);
     for (int i = 0; i < 2; i++) {
+        uint64_t end_ns = UINT64_MAX;
+        uint64_t deadline = 0;
         bool past = true;
 
-        deadline = soon();
-        CHECK_EQ(r.device->table->await(r.device, events[i], deadline, NULL),
-                 BERTH_PENDING);
-        CHECK_GE(berthi_sys_now_ns(), deadline);
-        CHECK_LT(berthi_sys_now_ns(), deadline + 2000 * MS);
+        /* A busy machine may be later once, and gets more tries. */
+        for (int tries = 0; tries < T_CANCEL_TRIES && end_ns >= deadline + 2000 * MS; tries++) {
+            deadline = soon();
+            CHECK_EQ(r.device->table->await(r.device, events[i], deadline, NULL),
+                     BERTH_PENDING);
+            end_ns = berthi_sys_now_ns();
+            CHECK_GE(end_ns, deadline);
+        }
+        CHECK_LT(end_ns, deadline + 2000 * MS);
         CHECK_EQ(r.device->table->query(r.device, events[i], &past, NULL), BERTH_OK);
         CHECK(!past);
     }

@@ -92,6 +92,7 @@ typedef struct berthi_states_search {
     uint64_t used;      /* tensors */
     uint64_t foreign;   /* parameters with a map that is not berth's */
     uint64_t blocks;    /* with blocks of another size */
+    uint64_t bare;      /* whose f32 copy is not there */
     uint64_t step;      /* the most updates that one had */
 } berthi_states_search;
 

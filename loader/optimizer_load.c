@@ -146,6 +146,11 @@ tell(const berthi_states_search *l)
                    "states of %" PRIu64
                    " parameters have blocks of 2048: they are encoded anew",
                    l->blocks);
+    if (l->bare > 0)
+        berthi_log(context, BERTH_LOG_WARNING,
+                   "states of %" PRIu64
+                   " parameters have no f32 copy: it is made of the values",
+                   l->bare);
     if (unused > 0)
         berthi_log(context, BERTH_LOG_WARNING,
                    "%" PRIu64

@@ -359,8 +359,12 @@ check_master(const look *l, berth_error *error)
 {
     berth_tensor t;
 
-    if (!has(l, BERTHI_STATE_KEY_MASTER) || !l->parameter->states.has_master)
+    if (!l->parameter->states.has_master)
         return BERTH_OK;
+    if (!has(l, BERTHI_STATE_KEY_MASTER)) {
+        l->search->bare++;
+        return BERTH_OK;
+    }
     t = tensor_of(l, BERTHI_STATE_KEY_MASTER);
     if (t.dtype != BERTH_F32 || !is_state_shape(&t, l->parameter, 1))
         return fail(l, BERTHI_STATE_KEY_MASTER, "is not f32 in the parameter's shape", error);

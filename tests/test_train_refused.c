@@ -668,6 +668,53 @@ test_random_damage(void)
     free(whole);
 }
 
+/* They are these, after so many updates. */
+static bool
+has_states(const small *s, const uint8_t *states, uint64_t steps)
+{
+    const berthi_trained_tensor *const p = &s->optimizer->parameters[0];
+
+    return memcmp(p->memory, states, berthi_states_bytes(&p->states)) == 0
+           && p->step == steps;
+}
+
+/* Whichever byte is another one: what is taken all the same is what was saved. */
+static void
+test_no_byte_changes_states_unseen(void)
+{
+    const char *const path = save_one("byte.safetensors", 1);
+    static small s;
+    uint32_t taken = 0;
+    size_t size;
+    uint8_t *const bytes = fixture_read(path, &size);
+    uint8_t *zero;
+    uint8_t *saved;
+
+    CHECK_EQ(create(&s, context, BERTH_UPDATE_ADAMW, 8, 1, NULL), BERTH_OK);
+    zero = states_of(&s);
+    CHECK_EQ(berth_optimizer_load(s.optimizer, path, NULL), BERTH_OK);
+    saved = states_of(&s);
+    CHECK(!has_states(&s, zero, 0));
+    for (size_t i = 0; i < size; i++) {
+        berth_status status;
+
+        destroy(&s);
+        CHECK_EQ(create(&s, context, BERTH_UPDATE_ADAMW, 8, 1, NULL), BERTH_OK);
+        bytes[i] ^= (uint8_t)(1u << i % 8);
+        fixture_write(path, bytes, size);
+        bytes[i] ^= (uint8_t)(1u << i % 8);
+        status = berth_optimizer_load(s.optimizer, path, NULL);
+        taken += status == BERTH_OK;
+        if (!CHECK(status == BERTH_OK ? has_states(&s, saved, 1) : has_states(&s, zero, 0)))
+            T_NOTE("byte %zu", i);
+    }
+    T_NOTE("%u of %zu files were taken", taken, size);
+    destroy(&s);
+    free(bytes);
+    free(zero);
+    free(saved);
+}
+
 /* ---------------------------------------------------------------------- full disks */
 
 static void
@@ -921,6 +968,7 @@ main(int argc, char **argv)
     T_RUN(test_files_cut_short);
     T_RUN(test_a_missing_parameter);
     T_RUN(test_random_damage);
+    T_RUN(test_no_byte_changes_states_unseen);
     T_RUN(test_a_full_disk_leaves_the_old_file);
     T_RUN(test_faults);
     T_RUN(test_devices_that_fail);

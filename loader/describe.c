@@ -14,7 +14,7 @@ berth_checkpoint_get(const berth_checkpoint *checkpoint,
     const berth_checkpoint *const c = checkpoint;
 
     memset(summary, 0, sizeof *summary);
-    summary->path = c->path;
+    summary->path = c->path[0] != '\0' ? c->path : "."; /* of an index that lies there */
     summary->architecture = c->config.architecture;
     summary->model_type = c->config.model_type;
     summary->dtype = c->config.dtype_name;

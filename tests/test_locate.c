@@ -98,6 +98,12 @@ test_working_folder(void)
     opened_end(&o);
     opened_refuse("gone.safetensors", NULL, BERTH_REASON_NOT_FOUND,
                   "gone.safetensors: opening failed");
+    /* The folder of an index that is named without one. */
+    fixture_model(".", TWO_SHARDS);
+    opened_begin(&o, "model.safetensors.index.json", NULL);
+    if (CHECK(o.checkpoint != NULL))
+        CHECK_STR(o.summary.path, ".");
+    opened_end(&o);
     T_REQUIRE(chdir(before) == 0);
 }
 

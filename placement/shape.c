@@ -373,6 +373,23 @@ word_tables(berthi_shape_reading *r, uint64_t flags)
                : 3;
 }
 
+/* LongCat's files count two as one; the number of all is a name that others give it. */
+static uint64_t
+count_layers(berthi_shape_reading *r)
+{
+    const berthi_family *const family = r->shape->family;
+    const uint64_t fallback = family->flags & BERTHI_FAMILY_HALVES
+                                  ? berthi_shape_count_halves(r)
+                                  : family->layers;
+
+    if (family->parts > 0 && berthi_json_find(r->model, layer_keys[0]) == NULL)
+        return family->parts
+               * berthi_shape_need(r, layer_keys, BERTHI_SHAPE_LAYERS / family->parts, 0);
+    return berthi_shape_need(
+        r, family->flags & BERTHI_FAMILY_ENCODER ? decoder_keys : layer_keys,
+        BERTHI_SHAPE_LAYERS, fallback);
+}
+
 static void
 read_model(berthi_shape_reading *r)
 {
@@ -384,9 +401,7 @@ read_model(berthi_shape_reading *r)
 
     shape->hidden =
         berthi_shape_need(r, hidden_keys, BERTHI_SHAPE_WIDTH / 16, family->hidden);
-    shape->layers = berthi_shape_need(
-        r, has_encoder ? decoder_keys : layer_keys, BERTHI_SHAPE_LAYERS,
-        family->flags & BERTHI_FAMILY_HALVES ? berthi_shape_count_halves(r) : family->layers);
+    shape->layers = count_layers(r);
     if (has_encoder)
         shape->encoder_layers =
             berthi_shape_need(r, encoder_keys, BERTHI_SHAPE_LAYERS, 0);

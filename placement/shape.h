@@ -154,6 +154,7 @@ typedef struct berthi_shape {
     uint64_t index_heads;      /* that choose the tokens to look at; 0: all are     */
     uint64_t index_dim;        /* of their keys, one a token                        */
     berthi_state_layer state;  /* of the STATE layers                               */
+    uint64_t idle_experts;     /* a router's, that hand on what they see            */
     uint64_t expert_latent;    /* what experts see instead of h; 0: h               */
     uint64_t layer_norms;      /* on the hidden state, in a layer                   */
     uint64_t mlp_matrices;     /* 3 where the MLP is gated, else 2                  */

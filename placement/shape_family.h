@@ -111,6 +111,8 @@ typedef struct berthi_family {
     uint8_t pattern;        /* WINDOW_PATTERN: default of n                         */
     uint8_t numbers;        /* single ones in a layer: of its activation, a scale   */
     uint8_t state;          /* berthi_state_kind, where its members do not tell it  */
+    uint8_t parts;          /* layers that a file counts as one, with experts in the
+                             * first of them, beside its MLP; 0: each is counted    */
     uint8_t dense;          /* layers without experts, the first ones, unless said  */
     /* Defaults of the class, which "text_config" often leaves out; 0: it has to say. */
     uint32_t heads;

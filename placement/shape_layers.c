@@ -15,7 +15,7 @@ ALIASES(expert_keys, "n_routed_experts", "num_local_experts", "num_experts",
         "moe_num_experts");
 ALIASES(used_keys, "num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k",
         "top_k_experts");
-ALIASES(expert_width_keys, "moe_intermediate_size");
+ALIASES(expert_width_keys, "moe_intermediate_size", "expert_ffn_hidden_size");
 /* Llama 4 and MiniMax M3 give the dense layers' width a name of its own. */
 ALIASES(dense_width_keys, "intermediate_size_mlp", "dense_intermediate_size");
 ALIASES(shared_count_keys, "n_shared_experts", "moe_num_shared_experts",
@@ -193,7 +193,7 @@ read_experts(berthi_shape_reading *r, layer_rules *rules)
                             shared * sparse->expert_intermediate);
     r->layer.intermediate =
         berthi_shape_number(r, dense_width_keys, 1, width, r->layer.intermediate);
-    if (r->shape->family->flags & BERTHI_FAMILY_BESIDE)
+    if (r->shape->family->flags & BERTHI_FAMILY_BESIDE || r->shape->family->parts > 0)
         sparse->shared_intermediate = r->layer.intermediate;
     rules->first_sparse =
         berthi_shape_number(r, first_sparse_keys, 0, BERTHI_SHAPE_LAYERS,
@@ -205,10 +205,13 @@ read_experts(berthi_shape_reading *r, layer_rules *rules)
             ? 1
             : berthi_shape_member(r, "moe_layer_freq", 1, BERTHI_SHAPE_LAYERS, 1);
     rules->sparse_step =
-        berthi_shape_number(r, sparse_step_keys, 1, BERTHI_SHAPE_LAYERS, 1);
-    rules->sparse_at = berthi_shape_member(r, "expert_layer_offset", 0, BERTHI_SHAPE_LAYERS,
-                                           rules->sparse_step - 1);
+        berthi_shape_number(r, sparse_step_keys, 1, BERTHI_SHAPE_LAYERS,
+                            berthi_max_u64(r->shape->family->parts, 1));
+    rules->sparse_at = berthi_shape_member(
+        r, "expert_layer_offset", 0, BERTHI_SHAPE_LAYERS,
+        r->shape->family->parts > 0 ? 0 : rules->sparse_step - 1);
     rules->dense = berthi_shape_open_numbers(r, "mlp_only_layers");
+    r->shape->idle_experts = berthi_shape_member(r, "zero_expert_num", 0, most, 0);
     r->shape->expert_latent = berthi_shape_member(r, "moe_latent_size", 1, width, 0);
     r->shape->has_correction = r->shape->family->flags & BERTHI_FAMILY_CORRECTION
                                && berthi_shape_flag(r, "use_expert_bias", true);
@@ -331,6 +334,9 @@ share(berthi_shape_reading *r, const layer_rules *rules, uint64_t number, berthi
 {
     if (layer->attention != BERTHI_ATTENTION_HEADS)
         return;
+    /* The last one of Gemma 4 does, whatever its list or rule says. */
+    if (rules->global_dim > 0 && number + 1 == r->shape->layers)
+        layer->window = 0;
     if (layer->window == 0 && rules->global_dim > 0)
         layer->key_dim = layer->value_dim = rules->global_dim;
     if (layer->window == 0 && rules->global_kv > 0)

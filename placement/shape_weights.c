@@ -222,12 +222,13 @@ add_experts(berthi_shape_making *m, const berthi_layer *layer)
     const uint64_t layers = m->count;
     const uint64_t hidden = m->shape->hidden;
     const uint64_t latent = m->shape->expert_latent;
+    const uint64_t choices = layer->experts + m->shape->idle_experts;
 
-    berthi_shape_add_matrix(m, "gate", BERTHI_WEIGHT_OTHER, layer->experts, hidden);
+    berthi_shape_add_matrix(m, "gate", BERTHI_WEIGHT_OTHER, choices, hidden);
     if (berthi_shape_has(m, BERTHI_FAMILY_COMPRESSED))
         berthi_shape_add_choice(m, layer);
     else if (m->shape->has_correction || berthi_shape_has(m, BERTHI_FAMILY_EXPERT_BIAS))
-        berthi_shape_add_vector(m, "gate", layer->experts);
+        berthi_shape_add_vector(m, "gate", choices);
     m->role = BERTHI_WEIGHT_EXPERT;
     m->count = layers * layer->experts;
     m->has_bias = berthi_shape_has(m, BERTHI_FAMILY_EXPERT_BIAS);

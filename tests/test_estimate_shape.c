@@ -133,6 +133,13 @@ test_parameters_of_families(void)
           "\"intermediate_size\": 3072, \"num_hidden_layers\": 12, "
           "\"num_attention_heads\": 12, \"max_position_embeddings\": 514, "
           "\"type_vocab_size\": 1}", 124697433 },
+        /* LongCat-Flash: of 768 experts that are chosen among, 256 have no weights */
+        { "{\"model_type\": \"longcat_flash\", \"vocab_size\": 131072, "
+          "\"hidden_size\": 6144, \"num_layers\": 28, \"num_attention_heads\": 64, "
+          "\"ffn_hidden_size\": 12288, \"expert_ffn_hidden_size\": 2048, "
+          "\"n_routed_experts\": 512, \"zero_expert_num\": 256, \"moe_topk\": 12, "
+          "\"q_lora_rank\": 1536, \"kv_lora_rank\": 512, \"qk_rope_head_dim\": 64, "
+          "\"qk_nope_head_dim\": 128, \"v_head_dim\": 128}", 560664980480 },
         { WHISPER("384", "4", "6", "1536", "51865", "80"), 37760640 },
         { WHISPER("1280", "32", "20", "5120", "51866", "128"), 1543490560 },
         { "{\"model_type\": \"qwen2_vl\", \"vocab_size\": 152064, \"hidden_size\": 3584, "
@@ -340,6 +347,29 @@ test_first_layers(void)
     check_kind(&s->kinds[0], 3, BERTHI_ATTENTION_HEADS, 0, 0);
     CHECK_EQ(s->kinds[1].state_elements, 4 * 24 * 24);
     CHECK_EQ(s->kinds[1].convolution_elements, 0);
+    s = &estimated_text(
+        "{\"model_type\": \"gemma4_text\", \"hidden_size\": 64, \"num_hidden_layers\": 8, "
+        "\"num_attention_heads\": 4, \"intermediate_size\": 128, \"vocab_size\": 100, "
+        "\"head_dim\": 16, \"global_head_dim\": 32, \"sliding_window\": 8}")->shape;
+    CHECK_EQ(s->kind_count, 2);
+    check_kind(&s->kinds[0], 6, BERTHI_ATTENTION_HEADS, 8, 0);
+    check_kind(&s->kinds[1], 2, BERTHI_ATTENTION_HEADS, 0, 0);
+    CHECK_EQ(s->layer_kinds[5], 1);
+    CHECK_EQ(s->layer_kinds[7], 1);
+    s = &estimated_text(
+        "{\"model_type\": \"longcat_flash\", \"hidden_size\": 64, \"num_layers\": 3, "
+        "\"num_attention_heads\": 4, \"ffn_hidden_size\": 96, \"vocab_size\": 100, "
+        "\"kv_lora_rank\": 16, \"qk_rope_head_dim\": 8, \"qk_nope_head_dim\": 16, "
+        "\"v_head_dim\": 12, \"n_routed_experts\": 8, \"zero_expert_num\": 4, "
+        "\"expert_ffn_hidden_size\": 32}")->shape;
+    CHECK_EQ(s->layers, 6);
+    CHECK_EQ(s->kind_count, 2);
+    check_kind(&s->kinds[0], 3, BERTHI_ATTENTION_LATENT, 0, 8);
+    check_kind(&s->kinds[1], 3, BERTHI_ATTENTION_LATENT, 0, 0);
+    CHECK_EQ(s->kinds[0].shared_intermediate, 96);
+    CHECK_EQ(s->kinds[1].intermediate, 96);
+    CHECK_EQ(s->layer_kinds[4], 0);
+    CHECK_EQ(s->idle_experts, 4);
 }
 
 #define INDEXED(more)                                                                     \

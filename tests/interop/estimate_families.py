@@ -42,6 +42,8 @@ WORDS = {"dots1": {"n_routed_experts": 128, "n_shared_experts": 2, "num_experts_
          "hunyuan_v1_moe": {"head_dim": 128, "num_experts": 16, "moe_topk": 2},
          "lfm2_moe": {"layer_types": ["conv", "conv", "full_attention", "conv"] * 8},
          "ministral": {"head_dim": 128},
+         # Its class has half of the weights of experts that have none, in no checkpoint.
+         "longcat_flash": {"zero_expert_num": 0},
          "nemotron": {"num_key_value_heads": 8, "head_dim": 128},
          "esm": {"vocab_size": 33}}
 VARIANTS = [
@@ -105,6 +107,8 @@ VARIANTS = [
     ("falcon", {"parallel_attn": False}),
     ("falcon", {"new_decoder_architecture": True, "num_ln_in_parallel_attn": 1}),
     ("gemma4_text", {"num_experts": 4}),
+    ("gemma4_text", {"num_hidden_layers": 8}),
+    ("longcat_flash", {"num_layers": 3, "attention_bias": True, "zero_expert_num": 0}),
     ("glm4_moe", {"use_qk_norm": True}),
     ("gptj", {"tie_word_embeddings": True}),
     ("lfm2", {"layer_types": ["conv", "full_attention"], "num_hidden_layers": 2,

@@ -16,29 +16,36 @@ static struct {
 } switches[BERTHI_FAULT_KIND_COUNT];
 
 #define UNWATCHED UINT64_MAX
+#define MAKING    (UINT64_MAX - 1)
 
 static struct {
-    _Atomic uint64_t left; /* calls before it; UNWATCHED: it has been, or nobody wants it */
-    void (*call)(void *user);
+    _Atomic uint64_t left; /* calls before it; MAKING it; UNWATCHED: it was, or nobody wants it */
+    void (*call)(void *user); /* written while it is UNWATCHED, read while it is MAKING */
     void *user;
 } watch = { .left = UNWATCHED };
 
-/* The last of those before it, which takes 0 to UNWATCHED, makes the call. */
 static void
 note_call(void)
 {
     uint64_t left = atomic_load(&watch.left);
 
-    while (left != UNWATCHED && !atomic_compare_exchange_weak(&watch.left, &left, left - 1))
+    while (left < MAKING
+           && !atomic_compare_exchange_weak(&watch.left, &left, left > 0 ? left - 1 : MAKING))
         continue;
-    if (left == 0)
-        watch.call(watch.user);
+    if (left > 0)
+        return;
+    watch.call(watch.user);
+    atomic_store(&watch.left, UNWATCHED);
 }
 
+/* Not while the call that was wanted before is made. */
 void
 berthi_fault_watch(uint64_t nth, void (*call)(void *user), void *user)
 {
-    atomic_store(&watch.left, UNWATCHED);
+    uint64_t left = atomic_load(&watch.left);
+
+    while (left == MAKING || !atomic_compare_exchange_weak(&watch.left, &left, UNWATCHED))
+        left = atomic_load(&watch.left);
     watch.call = call;
     watch.user = user;
     atomic_store(&watch.left, call != NULL ? nth : UNWATCHED);

@@ -210,10 +210,10 @@ read_heads(berthi_shape_reading *r, const berthi_family *family)
     if (layer->heads == 0)
         return;
     fallback = family->kv_heads > 0 ? family->kv_heads : layer->heads;
-    /* Falcon's first models and StarCoder have one, whatever else they say. */
-    if (berthi_shape_flag(r, "multi_query", false)
+    /* Falcon's first models and StarCoder have one or all, whatever else they say. */
+    if (berthi_json_find(r->model, "multi_query") != NULL
         && !berthi_shape_flag(r, "new_decoder_architecture", false))
-        layer->kv_heads = 1;
+        layer->kv_heads = berthi_shape_flag(r, "multi_query", false) ? 1 : layer->heads;
     else
         layer->kv_heads = berthi_shape_number(r, kv_head_keys, 1, layer->heads, fallback);
     fallback = family->head_dim > 0 ? family->head_dim : hidden / layer->heads;

@@ -33,6 +33,8 @@ typedef struct layer_rules {
     berthi_layer_words types; /* "layer_types" */
     berthi_layer_words mlps;  /* "mlp_layer_types" */
     const berthi_json_value *dense; /* "mlp_only_layers": numbers of layers */
+    const berthi_json_value *listed_sparse; /* "moe_layers": the same */
+    bool has_listed_sparse;
     uint64_t window;  /* 0: none */
     bool has_no_windows; /* by "use_sliding_window" */
     uint64_t pattern; /* all but every n-th layer; 0: not by pattern */
@@ -187,7 +189,9 @@ read_experts(berthi_shape_reading *r, layer_rules *rules)
     sparse->experts_used = berthi_shape_number(r, used_keys, 1, sparse->experts, 1);
     sparse->expert_intermediate =
         berthi_shape_number(r, expert_width_keys, 1, width, r->layer.intermediate);
-    shared = berthi_shape_number(r, shared_count_keys, 0, most, is_one);
+    shared = r->shape->family->flags & BERTHI_FAMILY_COMPRESSED
+                 ? 1 /* whatever DeepSeek V4's files say */
+                 : berthi_shape_number(r, shared_count_keys, 0, most, is_one);
     sparse->shared_intermediate =
         berthi_shape_number(r, shared_keys, 0, width,
                             shared * sparse->expert_intermediate);
@@ -211,6 +215,8 @@ read_experts(berthi_shape_reading *r, layer_rules *rules)
         r, "expert_layer_offset", 0, BERTHI_SHAPE_LAYERS,
         r->shape->family->parts > 0 ? 0 : rules->sparse_step - 1);
     rules->dense = berthi_shape_open_numbers(r, "mlp_only_layers");
+    rules->listed_sparse = berthi_shape_open_numbers(r, "moe_layers");
+    rules->has_listed_sparse = berthi_json_find(r->model, "moe_layers") != NULL;
     r->shape->idle_experts = berthi_shape_member(r, "zero_expert_num", 0, most, 0);
     r->shape->expert_latent = berthi_shape_member(r, "moe_latent_size", 1, width, 0);
     r->shape->has_correction = r->shape->family->flags & BERTHI_FAMILY_CORRECTION
@@ -294,6 +300,8 @@ is_sparse(const layer_rules *rules, const char *word, uint64_t number)
         return false;
     if (word[0] != '\0')
         return is_one_of(word, sparse_words);
+    if (rules->has_listed_sparse)
+        return berthi_shape_is_listed(rules->listed_sparse, number);
     return number >= rules->first_sparse && number <= rules->last_sparse
            && number % rules->sparse_every == 0
            && number % rules->sparse_step == rules->sparse_at

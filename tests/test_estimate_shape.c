@@ -202,6 +202,21 @@ test_dense(void)
     CHECK_EQ(s->kinds[0].intermediate, 28672);
 }
 
+/* One of keys and of values, or as many as there are heads, whatever else is said. */
+static void
+test_multi_query(void)
+{
+    static const char one[] =
+        "{\"model_type\": \"gpt_bigcode\", \"n_embd\": 64, \"n_layer\": 2, \"n_head\": 4, "
+        "\"vocab_size\": 100, \"num_key_value_heads\": 1, \"multi_query\": true}";
+    static const char all[] =
+        "{\"model_type\": \"gpt_bigcode\", \"n_embd\": 64, \"n_layer\": 2, \"n_head\": 4, "
+        "\"vocab_size\": 100, \"num_key_value_heads\": 1, \"multi_query\": false}";
+
+    CHECK_EQ(estimated_text(one)->shape.kinds[0].kv_heads, 1);
+    CHECK_EQ(estimated_text(all)->shape.kinds[0].kv_heads, 4);
+}
+
 static void
 test_classic(void)
 {
@@ -449,6 +464,9 @@ test_rules(void)
         { TINY(", \"num_experts\": 6, \"interleave_moe_layer_step\": 2"), 2, 0, 0, 2 },
         { TINY(", \"n_routed_experts\": 6, \"moe_layer_freq\": 3"), 2, 0, 6, 2 },
         { TINY(", \"moe_num_experts\": 6, \"moe_layer_end_index\": 2"), 3, 0, 6, 2 },
+        { TINY(", \"num_local_experts\": 6, \"moe_layers\": [0, 2, 3], "
+               "\"interleave_moe_layer_step\": 2"), 3, 0, 6, 2 },
+        { TINY(", \"num_local_experts\": 6, \"moe_layers\": []"), 4, 0, 0, 1 },
         { TINY(", \"moe_num_experts\": 6, \"moe_layer_end_index\": -1"), 4, 0, 6, 1 },
         { TINY(", \"num_experts\": 6, \"mlp_layer_types\": [\"sparse\", \"dense\", "
                "\"dense\", \"dense\"]"), 1, 0, 6, 2 },
@@ -1215,6 +1233,7 @@ main(int argc, char **argv)
     T_RUN(test_published_parameters);
     T_RUN(test_parameters_of_families);
     T_RUN(test_dense);
+    T_RUN(test_multi_query);
     T_RUN(test_classic);
     T_RUN(test_windows);
     T_RUN(test_experts);

@@ -363,6 +363,12 @@ test_first_layers(void)
     CHECK_EQ(s->kinds[1].state_elements, 4 * 24 * 24);
     CHECK_EQ(s->kinds[1].convolution_elements, 0);
     s = &estimated_text(
+        "{\"model_type\": \"granitemoehybrid\", \"hidden_size\": 64, "
+        "\"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"mamba_d_state\": 16, "
+        "\"mamba_n_heads\": 8, \"intermediate_size\": 128, \"vocab_size\": 100}")->shape;
+    CHECK_EQ(s->kind_count, 1);
+    check_kind(&s->kinds[0], 3, BERTHI_ATTENTION_STATE, 0, 0);
+    s = &estimated_text(
         "{\"model_type\": \"gemma4_text\", \"hidden_size\": 64, \"num_hidden_layers\": 8, "
         "\"num_attention_heads\": 4, \"intermediate_size\": 128, \"vocab_size\": 100, "
         "\"head_dim\": 16, \"global_head_dim\": 32, \"sliding_window\": 8}")->shape;

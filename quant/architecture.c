@@ -151,6 +151,7 @@ find_named(berthi_build *build, const char *member)
 {
     const char *named = read_named(build, build->whole, member);
     const build_scope *scope;
+    berthi_text outside;
     berthi_text rest;
 
     if (named == NULL)
@@ -159,7 +160,10 @@ find_named(berthi_build *build, const char *member)
     if (scope == build->whole || scope->is_tower)
         return named;
     named = read_named(build, scope, member);
-    return named != NULL ? berthi_build_outside(build, scope, named).bytes : NULL;
+    if (named == NULL)
+        return NULL;
+    outside = berthi_build_outside(build, scope, named);
+    return outside.length > 0 ? outside.bytes : NULL;
 }
 
 /* The parameter with the highest numbers among those that match. */

@@ -198,7 +198,7 @@ const char *berthi_build_within(const build_scope *scope, const char *described)
 /* True for a pattern of the description that is all of such a rest. */
 bool berthi_build_is_within(const build_scope *scope, const char *pattern,
                             berthi_text rest);
-/* What the model calls what is described; no bytes: it is not of the scope. */
+/* What the model calls what is described; "": it is not below the scope's place. */
 berthi_text berthi_build_outside(berthi_build *build, const build_scope *scope,
                                  const char *described);
 /* Another scope that has both names, though this one's lists them; NULL. */

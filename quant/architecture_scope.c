@@ -62,12 +62,9 @@ berthi_build_outside(berthi_build *build, const build_scope *scope, const char *
 {
     const char *const rest = berthi_build_within(scope, described);
 
-    if (rest == NULL)
-        return (berthi_text){ NULL, 0 };
-    if (scope->path.length == 0)
-        return berthi_text_of(rest);
-    return *rest == '\0' ? scope->path
-                         : berthi_build_join(build, scope->path, berthi_text_of(rest));
+    if (rest == NULL || *rest == '\0')
+        return berthi_text_of("");
+    return berthi_build_join(build, scope->path, berthi_text_of(rest));
 }
 
 const build_scope *

@@ -178,7 +178,7 @@ can_read_line(berthi_build *build, const build_scope *scope, const berthi_json_v
     }
     out->target = berthi_build_outside(build, scope, berthi_json_key(at));
     out->source = berthi_build_outside(build, scope, source);
-    if (out->target.bytes == NULL || out->source.bytes == NULL)
+    if (out->target.length == 0 || out->source.length == 0)
         return false;
     replacing = berthi_build_replacing(build, scope, out->target, out->source);
     return replacing == NULL || replacing->is_tower;

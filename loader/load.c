@@ -229,9 +229,8 @@ pin_slabs(berthi_load *load, berth_error *error)
     berth_status status = BERTH_OK;
 
     berthi_job_set_total(load->job, load->total + bytes);
-    if (bytes == 0)
-        return BERTH_OK;
-    berthi_job_set_phase(load->job, "pin");
+    if (bytes > 0) /* what the caller has pinned is only noted */
+        berthi_job_set_phase(load->job, "pin");
     for (uint32_t t = 0; t < load->model->tier_count && status == BERTH_OK; t++)
         status = berthi_model_pin_slab(load->model, &load->model->tiers[t], &watch, error);
     if (status == BERTH_OK) /* what was refused is over, too */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/device.h"
+#include "loader/model.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"
 #include "tests/loaded.h"
@@ -177,6 +178,7 @@ test_slabs(void)
         CHECK_EQ(h.calls[1].bytes, slab_of(&l, 1));
         CHECK_EQ(h.calls[0].bytes + h.calls[1].bytes, l.report.allocated_bytes);
         if (l.status == BERTH_OK) {
+            CHECK(l.model->tiers[1].is_pinned); /* or copies would wait for the device */
             loaded_check(&l, folder_of());
             lease_all(&l);
         }

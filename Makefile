@@ -321,8 +321,8 @@ compile_once = $(call say,CC $<)mkdir -p $(@D) && rm -f $@.sum && \
     else $(CC) $(call cc_flags,$(1)) -c -o $@ $<; fi && echo "$$sum" >$@.sum
 archive = $(call say,AR $@)rm -f $@ && $(AR) rcD $@ $(filter %.o,$^)
 # Test programs are hundreds, and all of the library is in each: the quickest linker that is there,
-# unless the user has chosen one.
-QUICK_LINK := $(if $(findstring -fuse-ld,$(CC) $(LDFLAGS)),,$(shell \
+# unless the user has chosen one, or what nvcc has compiled is linked.
+QUICK_LINK := $(if $(findstring -fuse-ld,$(CC) $(LDFLAGS))$(CUDA_FLAGS),,$(shell \
     echo 'int main(void) { return 0; }' | $(CC) $(LDFLAGS) -fuse-ld=lld -x c -o /dev/null - \
     2>/dev/null && echo -fuse-ld=lld))
 program = $(call say,LD $@)mkdir -p $(@D) && \

@@ -52,6 +52,21 @@ add(choosing *c, berthi_trained *trained, bool is_pinned)
     c->page = berthi_max_u64(c->page, berthi_states_page_bytes(&states));
 }
 
+/*
+ * What `bytes` more of a tier take: of host memory with the rings of GPUs, which come off
+ * what can be used: an eighth of it, up to their size.
+ */
+static uint64_t
+with_rings(const berthi_plan_work *work, uint32_t tier, uint64_t bytes)
+{
+    const uint64_t rings = berthi_plan_rings(work);
+    const uint64_t used = work->usable[tier] + bytes;
+
+    if (tier != work->host)
+        return bytes;
+    return bytes + berthi_min_u64(rings, used / 7 + 2 * BERTHI_SLAB_ALIGNMENT);
+}
+
 /* Sends to `place` what does not stay in `room`; `beside` is taken of it then. */
 static berth_status
 choose(choosing *c, uint32_t tier, uint64_t room, uint64_t beside, uint8_t place,
@@ -60,7 +75,9 @@ choose(choosing *c, uint32_t tier, uint64_t room, uint64_t beside, uint8_t place
     if (c->all <= room)
         return BERTH_OK;
     if (room < beside)
-        return berthi_plan_refuse(c->work, tier, berthi_min_u64(c->all, beside) - room,
+        return berthi_plan_refuse(c->work, tier,
+                                  with_rings(c->work, tier,
+                                             berthi_min_u64(c->all, beside) - room),
                                   " for pages of states on their way: give it so much more",
                                   error);
     if (!berthi_states_can_choose(&c->work->arena, c->bytes, c->count, room - beside,
@@ -150,19 +167,6 @@ place_on(choosing *c, uint32_t device, berth_error *error)
 
 /* -------------------------------------------------------------------- host memory */
 
-/*
- * What `bytes` more of host memory take with the rings of GPUs, which come off what can
- * be used: an eighth of it, up to their size.
- */
-static uint64_t
-with_rings(const berthi_plan_work *work, uint64_t bytes)
-{
-    const uint64_t rings = berthi_plan_rings(work);
-    const uint64_t used = work->usable[work->host] + bytes;
-
-    return bytes + berthi_min_u64(rings, used / 7 + 2 * BERTHI_SLAB_ALIGNMENT);
-}
-
 static berth_status
 place_in_host(choosing *c, berth_error *error)
 {
@@ -178,14 +182,15 @@ place_in_host(choosing *c, berth_error *error)
     beside = BERTHI_STATES_BUFFERS * berthi_states_buffer_bytes(c->page, page);
     if (c->over > 0)
         return refuse_map(c, work->host,
-                          with_rings(work, c->over
-                                               + (work->disk == BERTHI_NO_TIER
-                                                      ? c->all
-                                                      : berthi_min_u64(c->all, beside))),
+                          with_rings(work, work->host,
+                                     c->over
+                                         + (work->disk == BERTHI_NO_TIER
+                                                ? c->all
+                                                : berthi_min_u64(c->all, beside))),
                           error);
     room = work->plan->tiers[work->host].free;
     if (c->all > room && work->disk == BERTHI_NO_TIER)
-        return refuse(c, work->host, with_rings(work, c->all - room), error);
+        return refuse(c, work->host, with_rings(work, work->host, c->all - room), error);
     return choose(c, work->host, room, beside, BERTH_STATES_DISK, error);
 }
 

@@ -324,14 +324,15 @@ follow_map(berthi_plan_work *work)
     }
 }
 
-/* With all states at home, if nothing has to be brought then. */
+/* With all states at home, if nothing has to be brought then, or they have no other place. */
 static berth_status
 find_trained_homes(berthi_plan_work *work, bool *out_found, berth_error *error)
 {
+    const bool is_alone = work->host == BERTHI_NO_TIER && work->disk == BERTHI_NO_TIER;
     berth_status status;
 
     berthi_plan_train_keep(work, true);
-    if (!work->input->train->may_leave)
+    if (!work->input->train->may_leave || is_alone)
         return BERTH_OK;
     status = sum_layers(work, error);
     if (status == BERTH_OK)

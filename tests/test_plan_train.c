@@ -725,6 +725,30 @@ check_slots(void)
     check_change(planned_llama(1, true), &train, 60 * MIB, 4096 * MIB);
 }
 
+/* States that may leave, and have nowhere to go, are those that stay. */
+static void
+check_nowhere(const char *folder, const char *max_memory)
+{
+    static const char *const names[] = { "adamw_8bit", "paged_adamw_8bit" };
+    berth_error errors[2];
+
+    for (size_t i = 0; i < 2; i++) {
+        const berth_train_options train =
+            planned_train(BERTH_TRAIN_FULL, BERTH_TRAIN_MASTER, names[i]);
+        berth_plan_options options = planned_train_options(&train, max_memory);
+        planned p;
+
+        planned_begin(&p, folder, &options);
+        if (!CHECK_EQ(p.status, BERTH_ENOFIT))
+            T_NOTE("%s", max_memory);
+        errors[i] = p.error;
+        planned_end(&p);
+    }
+    CHECK_STR(errors[1].message, errors[0].message);
+    CHECK_STR(errors[1].tensor, errors[0].tensor);
+    CHECK_EQ(errors[1].expected, errors[0].expected);
+}
+
 static void
 test_refusals(void)
 {
@@ -738,6 +762,11 @@ test_refusals(void)
     train.optimizer = "paged_adamw_8bit";
     check_change(folder, &train, 225 * MIB, 10 * MIB);
     check_slots();
+    check_nowhere(folder, "0=80MiB,1=290MiB");
+    check_nowhere(folder, "0=140MiB,1=290MiB");
+    check_nowhere(folder, "0=140MiB,1=260MiB");
+    check_nowhere(folder, "0=170MiB");
+    check_nowhere(folder, "cpu=150MiB");
     /* Pages pass through host memory, of which rings of GPUs have their share. */
     train.optimizer = "paged_adamw_32bit";
     check_change_beside(folder, &train, 400 * MIB, 5 * MIB, ",disk=4GiB");

@@ -204,7 +204,7 @@ fixture_find(const char *folder, const char *mark)
         popen(fixture_format("ls -A %s | grep -e '%s' | head -n 1", folder, mark), "r");
 
     if (list == NULL || fgets(line, sizeof line, list) == NULL)
-        line[0] = '\0';
+        snprintf(line, sizeof line, "no name with %s", mark);
     if (list != NULL)
         pclose(list);
     line[strcspn(line, "\n")] = '\0';

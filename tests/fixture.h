@@ -48,7 +48,10 @@ bool fixture_is_same_file(const char *a, const char *b);
 uint64_t fixture_size(const char *path);
 /* How much lies in a folder; -1: there is none. */
 int fixture_count(const char *folder);
-/* The path of the only file of a folder whose name has `mark`, a regular expression. */
+/*
+ * The path of the only file of a folder whose name has `mark`, a regular expression; where there
+ * is none, one of nothing.
+ */
 const char *fixture_find(const char *folder, const char *mark);
 /* A symbolic link at `path`; makes the folders above it, replaces what is there. */
 void fixture_link(const char *target, const char *path);

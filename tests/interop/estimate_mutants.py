@@ -86,11 +86,15 @@ def mutant(kind, chance):
 
 
 def can_run(words):
-    """Heads share keys and values, experts are as many as a token takes, caches have owners."""
+    """Heads share the width, keys and values, experts are as many as a token takes, caches
+    have owners. GLM 4 MoE's heads are not as wide as the hidden state."""
     for key in HEADS:
         heads = words.get(key)
         kv = words.get("num_key_value_heads", words.get("num_kv_heads")) or heads
-        if heads and heads % kv:
+        width = words.get("hidden_size", words.get("n_embd", words.get("d_model", 0)))
+        is_even = width % heads == 0 if heads else True
+        if heads and (heads % kv or not (is_even or words.get("head_dim") or words.get("d_kv")
+                                         or words["model_type"] == "glm4_moe")):
             return False
     used = [words[key] for key in USED if words.get(key)]
     experts = [words[key] for key in EXPERTS if words.get(key)]

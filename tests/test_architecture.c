@@ -1059,6 +1059,18 @@ test_bare_modules(void)
                 "config {}\nF32 4 h.weight\n", " r r.pool r.s r.s.rot h");
 }
 
+/* Elements of a list are counted by whole numbers, of parameters that are elements, too. */
+static void
+test_counted_elements(void)
+{
+    static const char list[] =
+        "{\"tree\": [{\"n\": \"a\", \"list\": [\"A\"], \"len\": \"n\"}]}";
+
+    check_paths(list, "config {}\nF32 4 a.1.w\nF32 4 a.7x.w\n", " a a.0 a.1 a.7x");
+    check_paths(list, "config {}\nF32 4 a.0.w\nF32 4 a.2\n", " a a.0 a.1 a.2");
+    check_paths(list, "config {\"n\": 3}\nF32 4 a.0.w\n", " a a.0");
+}
+
 static void
 test_expressions(void)
 {
@@ -1866,6 +1878,7 @@ main(int argc, char **argv)
     T_RUN(test_inner_opt);
     T_RUN(test_order_with_gaps);
     T_RUN(test_bare_modules);
+    T_RUN(test_counted_elements);
     T_RUN(test_expressions);
     T_RUN(test_fused);
     T_RUN(test_fused_kinds);

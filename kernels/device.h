@@ -279,6 +279,11 @@ typedef struct berthi_device_table {
      * while something of it hangs. NULL: nothing of it is ever under way.
      */
     void (*stop)(berthi_device *device);
+    /*
+     * True: it has been given up, and what hung then may use memory of it, and host memory that
+     * is pinned for it, for good. NULL: never.
+     */
+    bool (*has_hung)(berthi_device *device);
     /* Its clock: monotonic time, or that of its simulation. */
     uint64_t (*now_ns)(berthi_device *device);
 } berthi_device_table;
@@ -290,6 +295,12 @@ struct berthi_device {
     uint32_t number; /* among those opened with it */
     int32_t ordinal; /* what its runtime calls it; 0 without one */
 };
+
+static inline bool
+berthi_device_has_hung(berthi_device *device)
+{
+    return device->table->has_hung != NULL && device->table->has_hung(device);
+}
 
 /* Whether one can be asked for copies to the other: see `reaches`. */
 static inline bool

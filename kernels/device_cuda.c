@@ -622,6 +622,12 @@ cuda_stop(berthi_device *device)
         atomic_store(&d->machine->has_hung, true);
 }
 
+static bool
+cuda_has_hung(berthi_device *device)
+{
+    return atomic_load(&cuda_of(device)->machine->has_hung);
+}
+
 const berthi_device_table berthi_cuda_table = {
     .kind = "cuda",
     .describe = cuda_describe,
@@ -648,5 +654,6 @@ const berthi_device_table berthi_cuda_table = {
     .launch_together = cuda_launch_together,
     .digest = cuda_digest,
     .stop = cuda_stop,
+    .has_hung = cuda_has_hung,
     .now_ns = cuda_now_ns,
 };

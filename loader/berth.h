@@ -2126,7 +2126,11 @@ typedef struct berth_slab_memory {
      */
     void *(*alloc)(void *user, uint32_t device, uint64_t bytes, uint64_t alignment,
                    const char *purpose);
-    /* Gets what the matching alloc has got. Nothing uses the memory any more. */
+    /*
+     * Gets what the matching alloc has got. Nothing uses the memory any more. Not called where
+     * something may: for memory of a GPU that hangs even when it is given up, and for host
+     * memory that is pinned for it.
+     */
     void (*free)(void *user, uint32_t device, void *memory, uint64_t bytes,
                  uint64_t alignment, const char *purpose);
     int32_t is_pinned; /* 1: its host memory is pinned for the devices already        */

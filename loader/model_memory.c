@@ -66,6 +66,31 @@ berthi_model_alloc(berth_model *model, uint32_t number, uint64_t bytes,
     return status;
 }
 
+static bool
+has_device_hung(const berth_model *model)
+{
+    const uint32_t count = model->devices != NULL ? berthi_devices_count(model->devices) : 0;
+    bool has_hung = false;
+
+    for (uint32_t i = 0; i < count && !has_hung; i++)
+        has_hung = berthi_device_has_hung(berthi_devices_at(model->devices, i));
+    return has_hung;
+}
+
+/*
+ * What hangs may use the hooks' memory for good: that of a device, and what is pinned for one, by
+ * the caller, or by berth, which has noted it.
+ */
+static bool
+is_left(const berth_model *model, uint32_t number, const void *memory, uint64_t bytes)
+{
+    if (number != BERTHI_NO_DEVICE)
+        return berthi_device_has_hung(device_of(model, number));
+    return model->memory.is_pinned != 0
+               ? has_device_hung(model)
+               : berthi_memory_is_abandoned(model->context, memory, bytes);
+}
+
 void
 berthi_model_dealloc(berth_model *model, uint32_t number, void *memory,
                      uint64_t bytes, const char *purpose)
@@ -76,7 +101,7 @@ berthi_model_dealloc(berth_model *model, uint32_t number, void *memory,
     atomic_fetch_sub(&model->bytes, bytes);
     if (hooks->alloc == NULL)
         device->table->free(device, memory, bytes);
-    else if (!berthi_memory_is_abandoned(model->context, memory, bytes))
+    else if (!is_left(model, number, memory, bytes))
         hooks->free(hooks->user, number, memory, bytes, alignment_of(number), purpose);
 }
 

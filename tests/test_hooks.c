@@ -6,6 +6,7 @@
 
 #include "kernels/device.h"
 #include "loader/model.h"
+#include "tests/fake_cuda.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"
 #include "tests/loaded.h"
@@ -237,6 +238,60 @@ test_left_alone(void)
     noted = atomic_exchange(&l.p.context->abandoned, NULL);
     berthi_memory_free(l.p.context, BERTHI_PURPOSE_OBJECT, noted, sizeof *noted);
     loaded_end(&l);
+}
+
+/*
+ * A GPU hangs with copies of the model's, and hangs still when it is given up: it may use its own
+ * memory, and host memory that is pinned for it, whoever has pinned that, for good.
+ */
+static void
+check_left_to_gpu(bool pins)
+{
+    const fake_cuda_machine machine = {.count = 1, .driver = 13000, .architecture = 90,
+                                       .memory_bytes = 26 * MIB, .is_late = true};
+    berth_plan_options options = loaded_options("0=26MiB,cpu=64MiB");
+    berth_slab_memory memory;
+    hooked h = {.refused = CALLS, .misplaced = CALLS, .pins = pins};
+    uint32_t streamed = 0;
+    loaded l;
+
+    fake_cuda_begin(&machine);
+    loaded_begin(&l, folder_of(), &options, NULL);
+    CHECK_EQ(berthi_devices_open_cuda(l.p.context, fake_cuda_calls(), "cuda", &l.devices,
+                                      &l.error),
+             BERTH_OK);
+    h.devices = l.devices;
+    memory = (berth_slab_memory){.user = &h, .alloc = take, .free = give, .is_pinned = pins};
+    l.options.devices = l.devices;
+    l.options.slab_memory = &memory;
+    l.options.wait_ms = 100;
+    loaded_load(&l);
+    T_REQUIRE(CHECK_EQ(l.status, BERTH_OK));
+    while (planned_get_layer(&l.p, fixture_format("model.layers.%u", streamed)).link_bytes == 0)
+        streamed++;
+    streamed = planned_layer(&l.p, fixture_format("model.layers.%u", streamed));
+    fake_cuda_hang(true);
+    CHECK_EQ(berth_layer_acquire(l.model, streamed, NULL, &l.error), BERTH_OK);
+    CHECK_EQ(berth_layer_release(l.model, streamed, NULL, &l.error), BERTH_OK);
+    loaded_unload(&l);
+    CHECK_EQ(h.there, 2);
+    berth_devices_close(l.devices); /* the model goes with them */
+    CHECK(l.p.context->kept == NULL);
+    CHECK_EQ(h.there, 2);
+    berth_plan_destroy(l.p.plan);
+    berth_checkpoint_close(l.p.checkpoint);
+    berth_context_destroy(l.p.context);
+    for (uint32_t i = 0; i < h.count; i++)
+        if (h.calls[i].device == BERTH_NO_INDEX)
+            free(h.calls[i].memory);
+    fake_cuda_end();
+}
+
+static void
+test_left_to_gpu(void)
+{
+    check_left_to_gpu(false);
+    check_left_to_gpu(true);
 }
 
 /* What it sleeps in is the caller's, too; what it wakes in is a slab as before. */
@@ -485,6 +540,7 @@ main(int argc, char **argv)
     T_RUN(test_slabs);
     T_RUN(test_on_the_host);
     T_RUN(test_left_alone);
+    T_RUN(test_left_to_gpu);
     T_RUN(test_asleep);
     T_RUN(test_moved);
     T_RUN(test_refused);

@@ -72,7 +72,10 @@ struct berth_context {
 void berthi_context_keep(berth_context *context, berthi_kept *kept);
 /* Any thread, `try_end` included; where one is at it, others go on without. */
 void berthi_context_sweep(berth_context *context);
-/* The same, but not from `try_end`: whoever is at it is waited for, and then all are asked. */
+/*
+ * The same, but not from `try_end`, nor from hooks of the caller's that it calls: whoever is at it
+ * is waited for, and then all are asked.
+ */
 void berthi_context_sweep_all(berth_context *context);
 
 /*

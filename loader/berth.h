@@ -2129,7 +2129,8 @@ typedef struct berth_slab_memory {
     /*
      * Gets what the matching alloc has got. Nothing uses the memory any more. Not called where
      * something may: for memory of a GPU that hangs even when it is given up, and for host
-     * memory that is pinned for it.
+     * memory that is pinned for it. Any call of the context may find that what hung is over,
+     * and call this: it closes no devices, which would wait for that call.
      */
     void (*free)(void *user, uint32_t device, void *memory, uint64_t bytes,
                  uint64_t alignment, const char *purpose);

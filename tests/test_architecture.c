@@ -854,6 +854,45 @@ find_parameter(const berthi_architecture *a, const char *name)
     return berthi_architecture_find(a, name, strlen(name));
 }
 
+/* What 5.x does not load as it is stored; 4.x has the modules of the checkpoint. */
+static void
+test_remade(void)
+{
+    static const struct {
+        const char *class_name;
+        const char *name;
+        const char *module; /* the first one; NULL: it is loaded as it is stored */
+        bool is_alone;
+    } cases[] = {
+        { "GteForMaskedLM", "encoder.layer.0.attention.qkv_proj.weight", "q_proj", false },
+        { "GteForMaskedLM", "encoder.layer.0.mlp.up_gate_proj.weight", "gate_proj", false },
+        { "GteForMaskedLM", "encoder.layer.0.my_attention.qkv_proj.weight", NULL, false },
+        { "UnlimitedOcrForConditionalGeneration", "model.projector.layers.weight", NULL, true },
+        { "UnlimitedOcrForConditionalGeneration", "model.layers.0.mlp.up_proj.weight", NULL,
+          false },
+        { "DeepseekV4ForCausalLM", "head.weight", NULL, true },
+        { "LlamaForCausalLM", "head.weight", NULL, false },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int era = 0; era < BERTHI_ERA_COUNT; era++) {
+            const bool is_old = era == BERTHI_ERA_HF4;
+            const char *const module = is_old ? NULL : cases[i].module;
+            model m = read_model(fixture_format("class %s\nconfig {}\nBF16 4x4 %s\n",
+                                                cases[i].class_name, cases[i].name));
+            berthi_architecture *const a =
+                model_architecture(context, &m, (berthi_era)era);
+            const berthi_parameter *const p = a->parameter_of[0];
+
+            CHECK_EQ(p->remade != NULL, module != NULL);
+            if (p->remade != NULL && module != NULL)
+                CHECK_STR(p->remade[0], module);
+            CHECK_EQ(p->is_alone, cases[i].is_alone && !is_old);
+            berthi_architecture_destroy(a);
+            model_fini(&m);
+        }
+}
+
 /* Marian makes its positions by itself; older files have them all the same. */
 static void
 test_unstored_parameters(void)
@@ -1873,6 +1912,7 @@ main(int argc, char **argv)
     T_RUN(test_corrections);
     T_RUN(test_tower_names);
     T_RUN(test_one_of_three);
+    T_RUN(test_remade);
     T_RUN(test_unstored_parameters);
     T_RUN(test_falcon_mamba);
     T_RUN(test_inner_opt);

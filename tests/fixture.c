@@ -227,6 +227,18 @@ fixture_count(const char *folder)
 }
 
 uint64_t
+fixture_depth(const char *folder)
+{
+    char *const real = realpath(folder, NULL);
+    uint64_t depth = 0;
+
+    for (const char *at = real; at != NULL && (at = strchr(at, '/')) != NULL; at++)
+        depth++;
+    free(real);
+    return depth;
+}
+
+uint64_t
 fixture_size(const char *path)
 {
     struct stat state;

@@ -48,6 +48,8 @@ bool fixture_is_same_file(const char *a, const char *b);
 uint64_t fixture_size(const char *path);
 /* How much lies in a folder; -1: there is none. */
 int fixture_count(const char *folder);
+/* Folders that lead to this one, and itself. */
+uint64_t fixture_depth(const char *folder);
 /*
  * The path of the only file of a folder whose name has `mark`, a regular expression; where there
  * is none, one of nothing.

@@ -1131,24 +1131,11 @@ write_once(void *user, berth_context *with, berth_error *error)
     return status;
 }
 
-/* Folders that lead to this one, and itself. */
-static uint64_t
-depth_of(const char *folder)
-{
-    char *const real = realpath(folder, NULL);
-    uint64_t depth = 0;
-
-    for (const char *at = real; at != NULL && (at = strchr(at, '/')) != NULL; at++)
-        depth++;
-    free(real);
-    return depth;
-}
-
 static void
 test_faults(void)
 {
     fault_case c = { fixture_folder(), false };
-    const uint64_t depth = depth_of(c.folder);
+    const uint64_t depth = fixture_depth(c.folder);
     const fault_counts counts = fault_loop("new file", write_once, &c);
 
     /*

@@ -30,6 +30,7 @@ typedef struct cancelled_moments {
     uint64_t random;
     uint32_t times;     /* jobs that were cancelled, */
     uint32_t whole;     /* and that had been done all the same */
+    uint32_t repeats;   /* of all moments */
     bool is_watched;    /* this time is one */
     pthread_mutex_t lock; /* of both below */
     berth_job *job;     /* NULL: it has not begun, or has ended */

@@ -254,7 +254,8 @@ berth_context_memory(const berth_context *context, berth_memory_summary *summary
 
     memset(summary, 0, sizeof *summary);
     summary->current_bytes = atomic_load(&ledger->current);
-    summary->peak_bytes = atomic_load(&ledger->peak);
+    /* Which follows a moment later. */
+    summary->peak_bytes = berthi_max_u64(atomic_load(&ledger->peak), summary->current_bytes);
     summary->allocations = atomic_load(&ledger->allocations);
     summary->frees = atomic_load(&ledger->frees);
 }

@@ -43,9 +43,9 @@ berth_memory_get(const berth_context *context, uint32_t tier, int32_t purpose,
     account = &book->accounts[purpose];
     snprintf(out->tier, sizeof out->tier, "%s", book->tier);
     out->purpose = purpose;
-    /* In this order nothing is given back that was not taken. */
+    /* In this order nothing is given back that was not taken; the peak follows a moment later. */
     out->current_bytes = atomic_load(&account->current);
-    out->peak_bytes = atomic_load(&account->peak);
+    out->peak_bytes = berthi_max_u64(atomic_load(&account->peak), out->current_bytes);
     out->allocated_bytes = berthi_max_u64(atomic_load(&account->allocated),
                                           out->current_bytes);
     out->freed_bytes = out->allocated_bytes - out->current_bytes;

@@ -39,6 +39,7 @@ typedef struct ring_reader {
     berthi_read_list finished;
     berthi_read listener; /* stands for the poll on event_fd */
     int event_fd;
+    uint32_t entries; /* of the ring */
     bool is_ring_open;
     bool is_listening;
     bool is_woken;
@@ -249,17 +250,19 @@ note_pages(void *from, size_t bytes, note_function *note)
 
 /*
  * The library maps rings by calls of its own, which the thread sanitizer does not see: a ring where
- * another one was is that one to it, which another thread has used. How many entries there are
- * stands in a ring itself.
+ * another one was is that one to it, which another thread has used. Nothing in a ring is read here:
+ * that would be an access before the one note, or behind the other.
  */
 static void
-note_ring(const struct io_uring *ring, note_function *note)
+note_ring(const ring_reader *r, note_function *note)
 {
+    const struct io_uring *const ring = &r->ring;
+
     if (note == NULL)
         return;
     note_pages(ring->sq.ring_ptr, ring->sq.ring_sz, note);
     note_pages(ring->cq.ring_ptr, ring->cq.ring_sz, note);
-    note_pages(ring->sq.sqes, *ring->sq.kring_entries * sizeof(struct io_uring_sqe), note);
+    note_pages(ring->sq.sqes, r->entries * sizeof(struct io_uring_sqe), note);
 }
 
 static void
@@ -268,7 +271,7 @@ close_ring(berthi_reader *reader)
     ring_reader *const r = (ring_reader *)reader;
 
     if (r->is_ring_open) {
-        note_ring(&r->ring, __tsan_release);
+        note_ring(r, __tsan_release);
         io_uring_queue_exit(&r->ring);
     }
     if (r->event_fd >= 0)
@@ -293,7 +296,8 @@ set_up(ring_reader *r, const berthi_reader_options *options)
     if (failure != 0)
         return failure;
     r->is_ring_open = true;
-    note_ring(&r->ring, __tsan_acquire);
+    r->entries = parameters.sq_entries;
+    note_ring(r, __tsan_acquire);
     /* Without it a wait with a timeout is a request of its own (before 5.11). */
     if ((parameters.features & IORING_FEAT_EXT_ARG) == 0)
         return -ENOSYS;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "loader/checkpoint.h"
+#include "loader/paths.h"
 #include "quant/format.h"
 
 /* -------------------------------------------------------------------- summary */
@@ -14,7 +15,7 @@ berth_checkpoint_get(const berth_checkpoint *checkpoint,
     const berth_checkpoint *const c = checkpoint;
 
     memset(summary, 0, sizeof *summary);
-    summary->path = c->path[0] != '\0' ? c->path : "."; /* of an index that lies there */
+    summary->path = berthi_path_told(c->path);
     summary->architecture = c->config.architecture;
     summary->model_type = c->config.model_type;
     summary->dtype = c->config.dtype_name;

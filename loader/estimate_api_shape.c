@@ -188,17 +188,16 @@ take_config(opening *o, berth_error *error)
     berth_shape *const shape = o->shape;
     const berthi_json_value *const root = berthi_json_root(o->config);
     const char *model_type = "";
-    const char *path;
     berth_status status = berthi_shape_read(root, o->config_file, &shape->numbers, error);
 
     if (status != BERTH_OK)
         return status;
     (void)berthi_json_can_read_string(berthi_json_get(root, "model_type"), &model_type);
     shape->model_type = keep_text(o, model_type);
-    path = o->checkpoint != NULL      ? o->checkpoint->path
-           : o->location.file != NULL ? o->config_file
-                                      : o->location.folder_path;
-    shape->path = keep_text(o, path[0] != '\0' ? path : "."); /* of an index that lies there */
+    shape->path = keep_text(
+        o, berthi_path_told(o->checkpoint != NULL      ? o->checkpoint->path
+                            : o->location.file != NULL ? o->config_file
+                                                       : o->location.folder_path));
     shape->model.shape = &shape->numbers;
     return shape->model_type != NULL && shape->path != NULL
                ? BERTH_OK

@@ -15,6 +15,13 @@ berthi_arena_format(berthi_arena *arena, const char *format, ...);
 /* `folder`/`name`; `name` alone when `folder` is "". NULL: out of memory. */
 const char *berthi_path_join(berthi_arena *arena, const char *folder, const char *name);
 
+/* A folder as callers are told it, who join names by themselves: "" is ".". */
+static inline const char *
+berthi_path_told(const char *folder)
+{
+    return folder[0] != '\0' ? folder : ".";
+}
+
 bool berthi_path_has_suffix(const char *path, const char *suffix);
 bool berthi_path_has_prefix(const char *path, const char *prefix);
 

@@ -47,6 +47,19 @@ berthi_product_ahead(uint64_t row_bytes, uint64_t rows)
     return (BERTHI_PRODUCT_AHEAD + row_bytes - 1) / row_bytes * row_bytes * rows;
 }
 
+/*
+ * Absmax of the turn of `rows` behind the one at `row`, as far as column k has come. Rows of it
+ * are too short for what processors foresee; one turn is enough, as it is an eighth of the codes.
+ */
+static inline const float *
+berthi_product_later_absmax(const berthi_product_arguments *a, uint64_t row, uint64_t rows,
+                            uint64_t k)
+{
+    const int shift = __builtin_ctz(a->block_size);
+
+    return a->absmax + row * (a->columns >> shift) + ((a->columns + k) * rows >> shift);
+}
+
 /* ------------------------------------------------------------- 8-bit weights */
 
 /* Products of 128 * 128: sums of so many fit 32 bits. */

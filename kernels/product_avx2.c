@@ -179,6 +179,8 @@ multiply_tile_of(const product_plan *p, uint64_t row, uint32_t first, int rows, 
     for (uint64_t k = 0; k < a->columns; k += STEP, codes += STEP / 2) {
         const bool is_whole = a->columns - k >= STEP; /* or half: blocks are no shorter */
 
+        _mm_prefetch((const char *)berthi_product_later_absmax(a, row, (uint64_t)rows, k),
+                     _MM_HINT_T1);
         UNROLL
         for (int r = 0; r < rows; r++) {
             const float *const absmax = a->absmax + (row + (uint64_t)r) * row_blocks;
@@ -224,9 +226,9 @@ multiply(const berthi_product_arguments *a, const uint32_t *value_bits)
     p.arranged = arrange_inputs(a);
     p.values = make_planes(values);
     if (a->dtype == BERTH_BF16)
-        multiply_rows(&p, a, MOST_ROWS, multiply_tile_bf16);
+        multiply_rows(&p, a, MOST_ROWS, MOST_INPUTS, multiply_tile_bf16);
     else
-        multiply_rows(&p, a, MOST_ROWS, multiply_tile);
+        multiply_rows(&p, a, MOST_ROWS, MOST_INPUTS, multiply_tile);
 }
 
 void

@@ -101,7 +101,7 @@ multiply(const berthi_product_arguments *a, const uint32_t *value_bits)
 
     berthi_product_values(value_bits, a->dtype, values);
     p = make_product_plan(a, arrange_inputs(a), _mm512_loadu_si512(values));
-    multiply_rows(&p, a, MOST_ROWS, multiply_tile);
+    multiply_all_rows(&p, multiply_tile);
 }
 
 void

@@ -80,7 +80,7 @@ multiply(const berthi_product_arguments *a, const uint32_t *value_bits)
     for (uint32_t i = 0; i < 32; i++)
         table[i] = berthi_core_to_bf16(berthi_core_float(value_bits[i % 16]));
     p = make_product_plan(a, arrange_inputs(a), _mm512_loadu_si512(table));
-    multiply_rows(&p, a, MOST_ROWS, multiply_tile);
+    multiply_all_rows(&p, multiply_tile);
 }
 
 static bool

@@ -180,9 +180,9 @@ multiply(const berthi_product_arguments *a, const uint32_t *value_bits)
     p.values = make_planes(values);
     p.chunk = a->block_size < BERTHI_PRODUCT_CHUNK ? a->block_size : BERTHI_PRODUCT_CHUNK;
     if (a->dtype == BERTH_BF16)
-        multiply_rows(&p, a, MOST_ROWS, multiply_tile_bf16);
+        multiply_rows(&p, a, MOST_ROWS, MOST_INPUTS, multiply_tile_bf16);
     else
-        multiply_rows(&p, a, MOST_ROWS, multiply_tile);
+        multiply_rows(&p, a, MOST_ROWS, MOST_INPUTS, multiply_tile);
 }
 
 void

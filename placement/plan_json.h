@@ -27,8 +27,6 @@ berth_status berthi_plan_parse(berth_context *context, char *text, uint64_t byte
  * than these numbers go is cut.
  */
 void berthi_plan_print_time(berthi_json_text *text, const char *key, double seconds);
-/* Nanoseconds, as seconds. */
-bool berthi_plan_can_read_time(berthi_members *m, const char *key, double *out);
 /* "training" with its comma, if the plan is for that. */
 void berthi_plan_print_training(berthi_json_text *text, const berth_plan *plan);
 /* The same, if it is there; layers and tiers have been read. */

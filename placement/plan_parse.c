@@ -9,7 +9,7 @@
 #include "placement/link.h"
 #include "placement/plan_json.h"
 #include "placement/plan_names.h"
-#include "placement/plan_words.h"
+#include "placement/plan_read.h"
 #include "placement/slab.h"
 #include "quant/format.h"
 #include "quant/heapsort.h"
@@ -29,70 +29,7 @@ typedef struct parser {
     uint64_t caches;       /* of the layers read so far */
 } parser;
 
-/* ------------------------------------------------------------------------- words */
-
-static bool
-can_read_word(parser *p, const char *key, berthi_plan_words words, int32_t *out)
-{
-    const char *text;
-
-    if (!berthi_members_can_read_text(&p->members, key, &text))
-        return false;
-    if (berthi_plan_can_find_word(words, text, out))
-        return true;
-    return berthi_members_stop(&p->members, "an unknown word");
-}
-
-static bool
-can_read_dtype(parser *p, const char *key, int32_t *out)
-{
-    const char *text;
-
-    if (!berthi_members_can_read_text(&p->members, key, &text))
-        return false;
-    *out = berthi_format_dtype(text, strlen(text));
-    if (*out == BERTHI_NO_DTYPE)
-        return berthi_members_stop(&p->members, "an unknown dtype");
-    return true;
-}
-
-static bool
-can_read_encoding(parser *p, const char *key, int32_t *out)
-{
-    const char *text;
-
-    if (!berthi_members_can_read_text(&p->members, key, &text))
-        return false;
-    for (*out = 0; *out < BERTH_ENCODING_STATISTICS; ++*out)
-        if (strcmp(berth_encoding_name(*out), text) == 0)
-            return true;
-    return berthi_members_stop(&p->members, "an unknown encoding");
-}
-
-/* The name of a tier that has been listed. */
-static bool
-can_read_tier(parser *p, const char *key, uint32_t *out)
-{
-    const char *text;
-
-    if (!berthi_members_can_read_text(&p->members, key, &text))
-        return false;
-    for (*out = 0; *out < p->plan->summary.tier_count; ++*out)
-        if (strcmp(p->plan->tiers[*out].name, text) == 0)
-            return true;
-    return berthi_members_stop(&p->members, "a tier that is not in the list of tiers");
-}
-
-static bool
-can_read_32(parser *p, const char *key, uint32_t *out)
-{
-    uint64_t number;
-
-    if (!berthi_members_can_read_below(&p->members, key, UINT32_MAX + UINT64_C(1), &number))
-        return false;
-    *out = (uint32_t)number;
-    return true;
-}
+/* -------------------------------------------------------------------------- head */
 
 static bool
 can_read_flag(parser *p, const char *key, int32_t *out)
@@ -104,18 +41,6 @@ can_read_flag(parser *p, const char *key, int32_t *out)
     *out = value;
     return true;
 }
-
-/* False where it is not there. */
-static bool
-can_read_flag_if(parser *p, const char *key, bool *out)
-{
-    *out = false;
-    if (!berthi_members_can_find_key(&p->members, key, out))
-        return false;
-    return !*out || berthi_scan_can_read_bool(&p->members.scan, out);
-}
-
-/* -------------------------------------------------------------------------- head */
 
 static bool
 can_enter(parser *p, const char *key)
@@ -136,8 +61,9 @@ can_read_parallel(parser *p, berth_plan_summary *s)
         return false;
     if (!is_there)
         return true;
-    if (!berthi_scan_can_enter_object(&m->scan) || !can_read_32(p, "rank", &s->rank)
-        || !can_read_32(p, "ranks", &s->ranks))
+    if (!berthi_scan_can_enter_object(&m->scan)
+        || !berthi_plan_can_read_32(m, "rank", &s->rank)
+        || !berthi_plan_can_read_32(m, "ranks", &s->ranks))
         return false;
     if (s->ranks < 2 || s->ranks > BERTHI_PARALLEL_RANKS || s->rank >= s->ranks)
         return berthi_members_stop(m, "there are 2 to 1024 ranks, counted from 0");
@@ -152,7 +78,7 @@ can_read_stacks(parser *p, berth_plan_summary *s)
 {
     bool is_apart;
 
-    if (!can_read_flag_if(p, "stacks_apart", &is_apart))
+    if (!berthi_plan_can_read_flag_if(&p->members, "stacks_apart", &is_apart))
         return false;
     s->stacks = is_apart ? BERTH_STACKS_APART : BERTH_STACKS_WHOLE;
     return true;
@@ -166,17 +92,18 @@ can_read_head(parser *p, berth_plan_summary *s)
 
     return berthi_members_can_read_version(m, BERTHI_PLAN_VERSION)
            && berthi_members_can_read_text(m, "writer", &writer)
-           && can_enter(p, "checkpoint") && can_read_32(p, "digest", &s->digest)
+           && can_enter(p, "checkpoint")
+           && berthi_plan_can_read_32(m, "digest", &s->digest)
            && berthi_members_can_read_number(m, "tensors", &s->berth_count)
            && berthi_members_is_at_end(m) && can_enter(p, "weights")
-           && can_read_encoding(p, "type", &s->type)
-           && can_read_dtype(p, "dtype", &s->dtype)
+           && berthi_plan_can_read_encoding(m, "type", &s->type)
+           && berthi_plan_can_read_dtype(m, "dtype", &s->dtype)
            && can_read_flag(p, "double_quant", &s->double_quant)
-           && can_read_32(p, "block_size", &s->block_size) && berthi_members_is_at_end(m)
-           && can_enter(p, "use")
+           && berthi_plan_can_read_32(m, "block_size", &s->block_size)
+           && berthi_members_is_at_end(m) && can_enter(p, "use")
            && berthi_members_can_read_number(m, "context", &s->context)
            && berthi_members_can_read_number(m, "batch", &s->batch)
-           && can_read_dtype(p, "cache_dtype", &s->cache_dtype)
+           && berthi_plan_can_read_dtype(m, "cache_dtype", &s->cache_dtype)
            && berthi_members_is_at_end(m) && can_enter(p, "planner")
            && can_read_flag(p, "imitated", &s->is_imitated)
            && can_read_flag(p, "proved", &s->is_proved) && can_read_stacks(p, s)
@@ -209,17 +136,11 @@ can_read_name(parser *p, uint32_t number, berth_plan_tier *tier)
     return true;
 }
 
-static bool
-can_read_bytes(parser *p, const char *key, uint64_t *out)
-{
-    return berthi_members_can_read_below(&p->members, key, BERTHI_PLAN_PART, out);
-}
-
 /* *sum: of all that have been read under this key. */
 static bool
 can_sum_bytes(parser *p, const char *key, uint64_t *out, uint64_t *sum)
 {
-    if (!can_read_bytes(p, key, out))
+    if (!berthi_plan_can_read_bytes(&p->members, key, out))
         return false;
     *sum += *out;
     if (*sum >= BERTHI_PLAN_PART)
@@ -244,7 +165,8 @@ can_read_experts(parser *p, berth_plan_tier *tier)
                                           &tier->experts_away)
         || !berthi_members_can_read_below(m, "expert_hits", UINT64_C(1000000001),
                                           &tier->expert_hits)
-        || !can_read_word(p, "routing", berthi_plan_routing_word, &tier->routing))
+        || !berthi_plan_can_read_word(m, "routing", berthi_plan_routing_word,
+                                      &tier->routing))
         return false;
     if (slots > tier->experts_away)
         return berthi_members_stop(m, "more slots than experts");
@@ -294,27 +216,28 @@ can_read_tier_line(parser *p, uint32_t number)
     if (!berthi_scan_can_enter_object(&m->scan) || !can_read_name(p, number, tier)
         || !berthi_members_can_read_limit(m, "budget", &tier->budget)
         || !berthi_members_can_read_number(m, "reserve", &tier->reserve)
-        || !can_read_bytes(p, "reserve_needed", &tier->reserve_needed)
+        || !berthi_plan_can_read_bytes(m, "reserve_needed", &tier->reserve_needed)
         || !berthi_members_can_read_number(m, "weights", &sum)
-        || !can_read_bytes(p, "cache", &sum)
-        || !can_read_bytes(p, "activations", &tier->activations)
+        || !berthi_plan_can_read_bytes(m, "cache", &sum)
+        || !berthi_plan_can_read_bytes(m, "activations", &tier->activations)
         || !berthi_members_can_read_below(m, "slot_count", BERTHI_STREAM_SLOTS_MAX + 1,
                                           &slots)
-        || !can_read_bytes(p, "slot_bytes", &tier->slot_bytes)
-        || !can_read_bytes(p, "expert_slots", &tier->expert_slots)
+        || !berthi_plan_can_read_bytes(m, "slot_bytes", &tier->slot_bytes)
+        || !berthi_plan_can_read_bytes(m, "expert_slots", &tier->expert_slots)
         || !can_read_experts(p, tier)
-        || !can_read_bytes(p, "scratch", &tier->scratch)
+        || !berthi_plan_can_read_bytes(m, "scratch", &tier->scratch)
         || !can_read_turned(p, tier)
-        || !can_read_bytes(p, "staging", &tier->staging))
+        || !berthi_plan_can_read_bytes(m, "staging", &tier->staging))
         return false;
     tier->slot_count = (uint32_t)slots;
     return berthi_members_can_read_limit(m, "free", &sum)
            && berthi_members_can_read_number(m, "link_bytes", &tier->link_bytes)
            && berthi_members_can_read_number(m, "link_rate", &tier->link_rate)
-           && can_read_word(p, "link_source", berthi_rate_source_name, &tier->link_source)
+           && berthi_plan_can_read_word(m, "link_source", berthi_rate_source_name,
+                                        &tier->link_source)
            && berthi_members_can_read_number(m, "memory_rate", &tier->memory_rate)
-           && can_read_word(p, "memory_source", berthi_rate_source_name,
-                            &tier->memory_source)
+           && berthi_plan_can_read_word(m, "memory_source", berthi_rate_source_name,
+                                        &tier->memory_source)
            && can_read_operation(p, tier) && berthi_members_is_at_end(m);
 }
 
@@ -352,7 +275,7 @@ can_read_place(parser *p, berthi_berth *berth)
     bool has_offset;
 
     berth->offset = NO_OFFSET;
-    if (!can_read_tier(p, "tier", &tier)
+    if (!berthi_plan_can_read_tier(m, p->plan, "tier", &tier)
         || !berthi_members_can_find_key(m, "offset", &has_offset))
         return false;
     berth->tier = (uint8_t)tier;
@@ -384,9 +307,9 @@ can_read_slice(parser *p, uint64_t number)
     if (p->plan->slices == NULL)
         return berthi_members_stop(m, "a slice without ranks or stacks");
     if (!berthi_scan_can_enter_object(&m->scan)
-        || !can_read_word(p, "of", berthi_plan_slicing_word, &slice.along)
-        || !can_read_bytes(p, "first", &slice.first)
-        || !can_read_bytes(p, "count", &slice.count))
+        || !berthi_plan_can_read_word(m, "of", berthi_plan_slicing_word, &slice.along)
+        || !berthi_plan_can_read_bytes(m, "first", &slice.first)
+        || !berthi_plan_can_read_bytes(m, "count", &slice.count))
         return false;
     if (slice.along == BERTH_SLICING_NONE)
         return berthi_members_stop(m, "a slice is of rows or columns");
@@ -418,11 +341,13 @@ can_read_berth(parser *p, uint32_t layer)
         return berthi_members_stop(m, "more berths than tensors");
     if (!berthi_scan_can_enter_object(&m->scan)
         || !berthi_members_can_read_text(m, "tensor", &name) || !can_read_place(p, berth)
-        || !can_read_encoding(p, "encoding", &encoding)
-        || !can_read_dtype(p, "dtype", &dtype) || !can_read_32(p, "number", &berth->number)
+        || !berthi_plan_can_read_encoding(m, "encoding", &encoding)
+        || !berthi_plan_can_read_dtype(m, "dtype", &dtype)
+        || !berthi_plan_can_read_32(m, "number", &berth->number)
         || !can_read_slice(p, p->berths)
-        || !can_read_flag_if(p, "expert", &berth->is_expert)
-        || !can_read_flag_if(p, "tied", &berth->is_tied) || !berthi_members_is_at_end(m))
+        || !berthi_plan_can_read_flag_if(m, "expert", &berth->is_expert)
+        || !berthi_plan_can_read_flag_if(m, "tied", &berth->is_tied)
+        || !berthi_members_is_at_end(m))
         return false;
     if (!is_slice_due(p, p->berths))
         return berthi_members_stop(m, "a slice that is no expert of a stack");
@@ -449,8 +374,8 @@ can_read_layer(parser *p, uint32_t number)
         || !berthi_members_can_read_text(m, "prefix", &layer->prefix))
         return false;
     m->arena = &p->arena;
-    if (!can_read_tier(p, "home", &out->home)
-        || !can_read_word(p, "cause", berthi_plan_cause_word, &out->cause)
+    if (!berthi_plan_can_read_tier(m, p->plan, "home", &out->home)
+        || !berthi_plan_can_read_word(m, "cause", berthi_plan_cause_word, &out->cause)
         || !can_sum_bytes(p, "cache", &out->cache_bytes, &p->caches)
         || !berthi_members_can_read_number(m, "link_bytes", &out->link_bytes)
         || !berthi_members_can_read_number(m, "missing", &out->missing)
@@ -521,22 +446,12 @@ can_read_map(parser *p)
             || !berthi_members_can_read_text(m, "path", &line->path))
             return false;
         m->arena = &p->arena;
-        if (!can_read_tier(p, "tier", &line->tier) || !berthi_members_is_at_end(m))
+        if (!berthi_plan_can_read_tier(m, p->plan, "tier", &line->tier)
+            || !berthi_members_is_at_end(m))
             return false;
         plan->summary.map_count++;
     }
     return m->scan.problem == NULL;
-}
-
-bool
-berthi_plan_can_read_time(berthi_members *m, const char *key, double *out)
-{
-    uint64_t nanoseconds;
-
-    if (!berthi_members_can_read_below(m, key, UINT64_C(1) << 53, &nanoseconds))
-        return false;
-    *out = (double)nanoseconds / 1e9;
-    return true;
 }
 
 static bool
@@ -553,8 +468,8 @@ can_read_prediction(parser *p, berth_plan_summary *s)
         || !berthi_plan_can_read_time(m, "disk", &s->disk_seconds)
         || !berthi_plan_can_read_time(m, "load", &s->load_seconds)
         || !berthi_plan_can_read_time(m, "host", &s->host_seconds)
-        || !can_read_word(p, "bound", berthi_plan_bound_word, &s->bound)
-        || !can_read_tier(p, "bound_tier", &s->bound_tier)
+        || !berthi_plan_can_read_word(m, "bound", berthi_plan_bound_word, &s->bound)
+        || !berthi_plan_can_read_tier(m, p->plan, "bound_tier", &s->bound_tier)
         || !berthi_members_can_read_number(m, "link_bytes", &s->link_bytes)
         || !berthi_members_can_read_number(m, "disk_bytes", &s->disk_bytes)
         || !berthi_members_can_read_text(m, "advice", &advice)

@@ -7,28 +7,14 @@
 
 #include "kernels/number.h"
 #include "placement/plan_json.h"
+#include "placement/plan_read.h"
 #include "placement/plan_train.h"
-#include "placement/plan_words.h"
 #include "placement/train.h"
 #include "quant/format.h"
 #include "quant/stored.h"
 
 #define LEAST_PAGE UINT64_C(512)
 #define LARGEST_PAGE (UINT64_C(1) << 24)
-
-/* ------------------------------------------------------------------------- words */
-
-static bool
-can_read_word(berthi_members *m, const char *key, berthi_plan_words words, int32_t *out)
-{
-    const char *text;
-
-    if (!berthi_members_can_read_text(m, key, &text))
-        return false;
-    if (berthi_plan_can_find_word(words, text, out))
-        return true;
-    return berthi_members_stop(m, "an unknown word");
-}
 
 static bool
 can_skip(berthi_members *m, const char *key)
@@ -56,8 +42,9 @@ can_read_head(berthi_members *m, berth_plan_training *about)
 {
     bool is_f32;
 
-    if (!can_read_word(m, "method", berthi_plan_method_word, &about->method)
-        || !can_read_word(m, "precision", berthi_plan_precision_word, &about->precision)
+    if (!berthi_plan_can_read_word(m, "method", berthi_plan_method_word, &about->method)
+        || !berthi_plan_can_read_word(m, "precision", berthi_plan_precision_word,
+                                      &about->precision)
         || !berthi_members_can_read_text(m, "optimizer", &about->optimizer)
         || !can_take_optimizer(m, about)
         || !berthi_members_can_read_number(m, "rank", &about->rank)
@@ -150,8 +137,8 @@ can_read_parameter(berthi_members *m, berth_plan *plan, const berthi_trained *be
 
     if (!berthi_scan_can_enter_object(&m->scan)
         || !berthi_members_can_read_below(m, "berth", plan->summary.berth_count, &berth)
-        || !can_read_word(m, "part", berthi_plan_part_word, &part) || !can_skip(m, "name")
-        || !can_read_size(m, "rows", &out->rows)
+        || !berthi_plan_can_read_word(m, "part", berthi_plan_part_word, &part)
+        || !can_skip(m, "name") || !can_read_size(m, "rows", &out->rows)
         || !can_read_size(m, "columns", &out->columns)
         || !berthi_members_can_read_text(m, "dtype", &text))
         return false;
@@ -160,7 +147,7 @@ can_read_parameter(berthi_members *m, berth_plan *plan, const berthi_trained *be
         return berthi_members_stop(m, "a parameter is bf16, f16 or f32");
     if (out->rows > BERTHI_TRAINED_ELEMENTS / out->columns)
         return berthi_members_stop(m, "more elements than a parameter has");
-    if (!can_read_word(m, "states", berthi_plan_place_word, &place))
+    if (!berthi_plan_can_read_word(m, "states", berthi_plan_place_word, &place))
         return false;
     out->berth = (uint32_t)berth;
     out->part = (uint8_t)part;
@@ -200,21 +187,17 @@ static bool
 can_read_passes(berthi_members *m, const berth_plan *plan)
 {
     berth_plan_training *const about = &plan->training->about;
-    const char *name;
 
-    if (!berthi_members_can_read_key(m, "passes") || !berthi_scan_can_enter_object(&m->scan)
-        || !berthi_plan_can_read_time(m, "forward", &about->forward_seconds)
-        || !berthi_plan_can_read_time(m, "backward", &about->backward_seconds)
-        || !can_read_word(m, "bound", berthi_plan_bound_word, &about->pass_bound)
-        || !berthi_members_can_read_text(m, "bound_tier", &name)
-        || !berthi_members_can_read_number(m, "link_bytes", &about->pass_link_bytes)
-        || !berthi_members_can_read_number(m, "disk_bytes", &about->pass_disk_bytes)
-        || !berthi_members_is_at_end(m))
-        return false;
-    while (strcmp(plan->tiers[about->pass_bound_tier].name, name) != 0)
-        if (++about->pass_bound_tier == plan->summary.tier_count)
-            return berthi_members_stop(m, "a tier that the plan has not");
-    return true;
+    return berthi_members_can_read_key(m, "passes")
+           && berthi_scan_can_enter_object(&m->scan)
+           && berthi_plan_can_read_time(m, "forward", &about->forward_seconds)
+           && berthi_plan_can_read_time(m, "backward", &about->backward_seconds)
+           && berthi_plan_can_read_word(m, "bound", berthi_plan_bound_word,
+                                        &about->pass_bound)
+           && berthi_plan_can_read_tier(m, plan, "bound_tier", &about->pass_bound_tier)
+           && berthi_members_can_read_number(m, "link_bytes", &about->pass_link_bytes)
+           && berthi_members_can_read_number(m, "disk_bytes", &about->pass_disk_bytes)
+           && berthi_members_is_at_end(m);
 }
 
 bool

@@ -27,6 +27,13 @@ berth_status berthi_plan_parse(berth_context *context, char *text, uint64_t byte
  * than these numbers go is cut.
  */
 void berthi_plan_print_time(berthi_json_text *text, const char *key, double seconds);
+/* "layers"; the head and the tiers have been read. */
+bool berthi_plan_can_read_layers(berthi_members *m, berth_plan *plan);
+/*
+ * All has been read: berths without an offset get one, and none may overlap another of
+ * its tier.
+ */
+bool berthi_plan_can_lay_read(berthi_members *m, berth_plan *plan);
 /* "training" with its comma, if the plan is for that. */
 void berthi_plan_print_training(berthi_json_text *text, const berth_plan *plan);
 /* The same, if it is there; layers and tiers have been read. */

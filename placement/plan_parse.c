@@ -1,21 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plan_parse.c - a plan out of its JSON. The text may be anybody's: every number is
- * checked against those that it has to agree with, sums are made anew, and berths of
- * one tier may not overlap.
+ * plan_parse.c - a plan out of its JSON, but for its layers and what is about training.
+ * The text may be anybody's: every number is checked against those that it has to agree
+ * with, and sums are made anew.
  */
 #include <string.h>
 
 #include "placement/link.h"
 #include "placement/plan_json.h"
-#include "placement/plan_names.h"
 #include "placement/plan_read.h"
-#include "placement/slab.h"
-#include "quant/format.h"
-#include "quant/heapsort.h"
-#include "quant/members.h"
 
-#define NO_OFFSET UINT64_MAX
 #define TEXT_BLOCK 65536u
 
 typedef struct parser {
@@ -23,10 +17,6 @@ typedef struct parser {
     berthi_arena arena;    /* texts that the plan does not keep */
     berth_plan *plan;
     berth_context *context;
-    berthi_plan_names names;
-    uint64_t berths;       /* read so far */
-    uint64_t bytes;        /* of these */
-    uint64_t caches;       /* of the layers read so far */
 } parser;
 
 /* -------------------------------------------------------------------------- head */
@@ -133,18 +123,6 @@ can_read_name(parser *p, uint32_t number, berth_plan_tier *tier)
     (void)berthi_tier_can_parse(tier[-1].name, strlen(tier[-1].name), &before);
     if (berthi_tier_compare(&before, &parsed) >= 0)
         return berthi_members_stop(&p->members, "tiers are out of order");
-    return true;
-}
-
-/* *sum: of all that have been read under this key. */
-static bool
-can_sum_bytes(parser *p, const char *key, uint64_t *out, uint64_t *sum)
-{
-    if (!berthi_plan_can_read_bytes(&p->members, key, out))
-        return false;
-    *sum += *out;
-    if (*sum >= BERTHI_PLAN_PART)
-        return berthi_members_stop(&p->members, "the sum is too large");
     return true;
 }
 
@@ -265,164 +243,6 @@ can_read_tiers(parser *p, berth_plan_summary *head)
     return m->status == BERTH_OK && m->scan.problem == NULL;
 }
 
-/* ------------------------------------------------------------------------ berths */
-
-static bool
-can_read_place(parser *p, berthi_berth *berth)
-{
-    berthi_members *const m = &p->members;
-    uint32_t tier;
-    bool has_offset;
-
-    berth->offset = NO_OFFSET;
-    if (!berthi_plan_can_read_tier(m, p->plan, "tier", &tier)
-        || !berthi_members_can_find_key(m, "offset", &has_offset))
-        return false;
-    berth->tier = (uint8_t)tier;
-    if (has_offset && !berthi_scan_can_read_unsigned(&m->scan, &berth->offset))
-        return false;
-    if (has_offset
-        && (berth->offset >= BERTHI_PLAN_PART
-            || berth->offset % BERTHI_SLAB_ALIGNMENT != 0))
-        return berthi_members_stop(m, "an offset is a multiple of 256 below 2^56");
-    if (!can_sum_bytes(p, "bytes", &berth->bytes, &p->bytes))
-        return false;
-    if (berth->bytes % BERTHI_SLAB_ALIGNMENT != 0)
-        return berthi_members_stop(m, "a berth's bytes are a multiple of 256");
-    return true;
-}
-
-/* What the berth holds; without it, all of the tensor. */
-static bool
-can_read_slice(parser *p, uint64_t number)
-{
-    berthi_members *const m = &p->members;
-    berthi_slice slice = { .along = BERTH_SLICING_NONE };
-    bool is_there;
-
-    if (!berthi_members_can_find_key(m, "slice", &is_there))
-        return false;
-    if (!is_there)
-        return true;
-    if (p->plan->slices == NULL)
-        return berthi_members_stop(m, "a slice without ranks or stacks");
-    if (!berthi_scan_can_enter_object(&m->scan)
-        || !berthi_plan_can_read_word(m, "of", berthi_plan_slicing_word, &slice.along)
-        || !berthi_plan_can_read_bytes(m, "first", &slice.first)
-        || !berthi_plan_can_read_bytes(m, "count", &slice.count))
-        return false;
-    if (slice.along == BERTH_SLICING_NONE)
-        return berthi_members_stop(m, "a slice is of rows or columns");
-    p->plan->slices[number] = slice;
-    return berthi_members_is_at_end(m);
-}
-
-/* Without ranks, berths hold all of their tensors, or one expert. */
-static bool
-is_slice_due(const parser *p, uint64_t number)
-{
-    const berthi_slice slice = berthi_plan_slice(p->plan, number);
-
-    return p->plan->summary.ranks > 1 || slice.along == BERTH_SLICING_NONE
-           || (slice.along == BERTH_SLICING_ROWS && slice.count == 1
-               && p->plan->berths[number].is_expert);
-}
-
-static bool
-can_read_berth(parser *p, uint32_t layer)
-{
-    berthi_members *const m = &p->members;
-    berthi_berth *const berth = &p->plan->berths[p->berths];
-    int32_t encoding;
-    int32_t dtype;
-    const char *name;
-
-    if (p->berths == p->plan->summary.berth_count)
-        return berthi_members_stop(m, "more berths than tensors");
-    if (!berthi_scan_can_enter_object(&m->scan)
-        || !berthi_members_can_read_text(m, "tensor", &name) || !can_read_place(p, berth)
-        || !berthi_plan_can_read_encoding(m, "encoding", &encoding)
-        || !berthi_plan_can_read_dtype(m, "dtype", &dtype)
-        || !berthi_plan_can_read_32(m, "number", &berth->number)
-        || !can_read_slice(p, p->berths)
-        || !berthi_plan_can_read_flag_if(m, "expert", &berth->is_expert)
-        || !berthi_plan_can_read_flag_if(m, "tied", &berth->is_tied)
-        || !berthi_members_is_at_end(m))
-        return false;
-    if (!is_slice_due(p, p->berths))
-        return berthi_members_stop(m, "a slice that is no expert of a stack");
-    berth->name = berthi_plan_names_keep(&p->names, name, strlen(name));
-    berth->layer = (uint16_t)layer;
-    berth->encoding = (int8_t)encoding;
-    berth->dtype = (int8_t)dtype;
-    p->berths++;
-    return true;
-}
-
-static bool
-can_read_layer(parser *p, uint32_t number)
-{
-    berthi_members *const m = &p->members;
-    berthi_plan_layer *const layer = &p->plan->layers[number];
-    berth_plan_layer *const out = &layer->out;
-    const char *reason;
-    uint64_t count;
-
-    m->arena = &p->plan->arena; /* these two stay */
-    if (!berthi_scan_can_enter_object(&m->scan)
-        || !berthi_members_can_read_text(m, "name", &out->name)
-        || !berthi_members_can_read_text(m, "prefix", &layer->prefix))
-        return false;
-    m->arena = &p->arena;
-    if (!berthi_plan_can_read_tier(m, p->plan, "home", &out->home)
-        || !berthi_plan_can_read_word(m, "cause", berthi_plan_cause_word, &out->cause)
-        || !can_sum_bytes(p, "cache", &out->cache_bytes, &p->caches)
-        || !berthi_members_can_read_number(m, "link_bytes", &out->link_bytes)
-        || !berthi_members_can_read_number(m, "missing", &out->missing)
-        || !berthi_members_can_read_text(m, "reason", &reason)
-        || !berthi_members_can_enter_array(m, "berths", &count))
-        return false;
-    if (p->plan->tiers[out->home].kind == BERTH_TIER_DISK)
-        return berthi_members_stop(m, "a disk computes no layer");
-    layer->prefix_length = (uint32_t)strlen(layer->prefix);
-    out->first_berth = p->berths;
-    while (berthi_scan_has_next_element(&m->scan))
-        if (!can_read_berth(p, number))
-            return false;
-    out->berth_count = p->berths - out->first_berth;
-    return berthi_members_is_at_end(m);
-}
-
-static bool
-can_read_layers(parser *p)
-{
-    berthi_members *const m = &p->members;
-    berth_plan *const plan = p->plan;
-    uint64_t count;
-
-    if (!berthi_members_can_enter_array(m, "layers", &count))
-        return false;
-    if (count == 0 || count > BERTHI_PLAN_LAYERS)
-        return berthi_members_stop(m, "there are 1 to 65535 layers");
-    plan->layers = berthi_arena_alloc(&plan->arena, count * sizeof *plan->layers, 16);
-    if (plan->layers == NULL)
-        return berthi_members_stop_memory(m);
-    berthi_plan_names_init(&p->names, &p->arena);
-    memset(plan->layers, 0, count * sizeof *plan->layers);
-    while (berthi_scan_has_next_element(&m->scan)) {
-        if (!can_read_layer(p, plan->summary.layer_count))
-            return false;
-        plan->summary.layer_count++;
-    }
-    if (m->scan.problem != NULL)
-        return false;
-    if (p->berths != plan->summary.berth_count)
-        return berthi_members_stop(m, "fewer berths than tensors");
-    if (!berthi_plan_names_can_finish(&p->names, plan))
-        return berthi_members_stop_memory(m);
-    return true;
-}
-
 /* --------------------------------------------------------------------------- end */
 
 static bool
@@ -483,66 +303,6 @@ can_read_prediction(parser *p, berth_plan_summary *s)
     return true;
 }
 
-/* ----------------------------------------------------------------------- offsets */
-
-/* Berths without an offset go behind the others of their tier; tied ones to theirs. */
-static void
-append(berth_plan *plan)
-{
-    for (uint64_t i = 0; i < plan->summary.berth_count; i++) {
-        berthi_berth *const berth = &plan->berths[i];
-
-        if (berth->offset != NO_OFFSET)
-            plan->tiers[berth->tier].weights = berthi_max_u64(
-                plan->tiers[berth->tier].weights, berth->offset + berth->bytes);
-    }
-    for (uint64_t i = 0; i < plan->summary.berth_count; i++) {
-        berthi_berth *const berth = &plan->berths[i];
-
-        if (berth->offset != NO_OFFSET)
-            continue;
-        berth->offset = plan->tiers[berth->tier].weights;
-        plan->tiers[berth->tier].weights += berth->bytes;
-    }
-}
-
-/* By tier and offset. */
-static int
-compare_places(const void *a, const void *b)
-{
-    const berthi_berth *const left = *(const berthi_berth *const *)a;
-    const berthi_berth *const right = *(const berthi_berth *const *)b;
-
-    if (left->tier != right->tier)
-        return left->tier < right->tier ? -1 : 1;
-    return (left->offset > right->offset) - (left->offset < right->offset);
-}
-
-/* Berths that hold bytes are apart; a tied one is the place of another, as a whole. */
-static void
-check_apart(parser *p)
-{
-    berth_plan *const plan = p->plan;
-    const uint64_t bytes = plan->summary.berth_count * sizeof(berthi_berth *);
-    const berthi_berth **const sorted = berthi_arena_alloc(&p->arena, bytes + 8, 8);
-    uint64_t count = 0;
-
-    if (sorted == NULL) {
-        (void)berthi_members_stop_memory(&p->members);
-        return;
-    }
-    for (uint64_t i = 0; i < plan->summary.berth_count; i++)
-        if (!plan->berths[i].is_tied && plan->berths[i].bytes > 0)
-            sorted[count++] = &plan->berths[i];
-    berthi_heapsort(sorted, count, sizeof *sorted, compare_places);
-    for (uint64_t i = 1; i < count; i++)
-        if (sorted[i]->tier == sorted[i - 1]->tier
-            && sorted[i]->offset < sorted[i - 1]->offset + sorted[i - 1]->bytes) {
-            (void)berthi_members_stop(&p->members, "two berths overlap");
-            break;
-        }
-}
-
 /* -------------------------------------------------------------------------- call */
 
 /* A berth's line has at least so many bytes: no memory is taken for fewer. */
@@ -558,8 +318,8 @@ can_read(parser *p, char *text, uint64_t bytes)
         return false;
     if (head.berth_count > bytes / LINE_BYTES)
         return berthi_members_stop(m, "more tensors than there is text for");
-    return can_read_tiers(p, &head) && can_read_layers(p) && can_read_map(p)
-           && berthi_plan_can_read_training(m, p->plan)
+    return can_read_tiers(p, &head) && berthi_plan_can_read_layers(m, p->plan)
+           && can_read_map(p) && berthi_plan_can_read_training(m, p->plan)
            && can_read_prediction(p, &p->plan->summary) && berthi_members_is_at_end(m);
 }
 
@@ -579,11 +339,8 @@ berthi_plan_parse(berth_context *context, char *text, uint64_t bytes, const char
     berthi_arena_init(&p.arena, context, BERTHI_PURPOSE_SCRATCH, TEXT_BLOCK);
     (void)can_read(&p, text, bytes);
     status = berthi_members_end(&p.members);
-    if (status == BERTH_OK) {
-        append(p.plan);
-        check_apart(&p);
+    if (status == BERTH_OK && !berthi_plan_can_lay_read(&p.members, p.plan))
         status = p.members.status;
-    }
     if (status == BERTH_OK) {
         berthi_plan_sum(p.plan);
         p.plan->is_read = true;

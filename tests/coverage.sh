@@ -16,7 +16,7 @@ FILES=$(ls quant/scan*.c quant/json*.c quant/state*.c quant/config*.c quant/form
     quant/members.c quant/heapsort.c quant/rules_file.c quant/glob.c loader/safetensors*.c \
     loader/index*.c loader/manifest*.c loader/journal.c loader/paths.c \
     loader/shard_name.c loader/layout_header.c loader/sniff*.c \
-    placement/device_map.c placement/plan_parse.c placement/plan_read.c placement/link_file.c \
+    placement/device_map.c placement/plan_parse*.c placement/plan_read.c placement/link_file.c \
     kernels/utf8.c kernels/escape.c 2>/dev/null)
 
 build=$BERTH_BUILD

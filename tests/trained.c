@@ -41,6 +41,35 @@ trained_group(int32_t kind, int32_t bits, int32_t place)
     return g;
 }
 
+const trained_parameter trained_three[3] = {
+    { 100000, BERTH_BF16, BERTH_BF16, 0, 0 },
+    { 70001, BERTH_F32, BERTH_BF16, 0, 0 },
+    { 500, BERTH_F32, BERTH_F32, 0, 0 },
+};
+
+berth_optimizer_group
+trained_group_at(int32_t place)
+{
+    berth_optimizer_group g;
+
+    CHECK_EQ(berth_optimizer_group_init(&g, BERTH_UPDATE_ADAMW), BERTH_OK);
+    g.place = place;
+    g.has_master = 1;
+    return g;
+}
+
+berth_optimizer_options
+trained_optimizer(const char *folder)
+{
+    berth_optimizer_options options;
+
+    berth_optimizer_options_init(&options);
+    options.states_dir = folder;
+    options.page_elements = 16384;
+    options.accumulates = 1;
+    return options;
+}
+
 /* ------------------------------------------------------------------ memory of devices */
 
 static berthi_device *
@@ -202,6 +231,22 @@ trained_open(trained *t, berth_context *context, const trained_options *options)
     return CHECK_EQ(berth_optimizer_create(context, t->groups, options->group_count,
                                            parameters, t->count, &mine, &t->optimizer, NULL),
                     BERTH_OK);
+}
+
+bool
+trained_open_at(trained *t, berth_context *context, const char *folder, const char *machine,
+                int32_t place)
+{
+    const berth_optimizer_group g = trained_group_at(place);
+    const berth_optimizer_options options = trained_optimizer(folder);
+
+    return trained_open(t, context,
+                        &(trained_options){ .devices = machine,
+                                            .groups = &g,
+                                            .group_count = 1,
+                                            .parameters = trained_three,
+                                            .count = 3,
+                                            .optimizer = &options });
 }
 
 void

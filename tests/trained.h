@@ -65,11 +65,20 @@ typedef struct trained {
 /* With decay and large steps; states of 8 bits from 1000 elements on. */
 berth_optimizer_group trained_group(int32_t kind, int32_t bits, int32_t place);
 
+/* AdamW with masters, states in a place. */
+berth_optimizer_group trained_group_at(int32_t place);
+/* Small pages, files in a folder, sums of its own. */
+berth_optimizer_options trained_optimizer(const char *folder);
+extern const trained_parameter trained_three[3];
+
 /* What an optimizer is made of: twins' values, names and shapes. */
 void trained_list(const trained *t, berth_parameter *out);
 
 /* False after a failed check. Ends with trained_close() in any case. */
 bool trained_open(trained *t, berth_context *context, const trained_options *options);
+/* The same with these three, in that place. */
+bool trained_open_at(trained *t, berth_context *context, const char *folder,
+                     const char *machine, int32_t place);
 /* The optimizer alone is made anew, states zero; twins' states too. */
 void trained_close(trained *t);
 

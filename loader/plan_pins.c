@@ -99,13 +99,6 @@ has_empty_part(const char *text, uint64_t length)
     return false;
 }
 
-/* GPUs come first; without one it is the host, which then is the first. */
-static bool
-does_compute(const berthi_plan_source *source, uint32_t tier)
-{
-    return tier == 0 || source->tiers[tier].tier.kind == BERTHI_TIER_GPU;
-}
-
 static berth_status
 parse(const berthi_plan_source *source, const char *text, pin *out, berth_error *error)
 {
@@ -123,7 +116,7 @@ parse(const berthi_plan_source *source, const char *text, pin *out, berth_error 
     out->tier = berthi_plan_find_tier(source, &tier);
     if (out->tier == BERTHI_NO_TIER)
         return fail_pin(text, "names a tier that has no budget", error);
-    if (source->options->no_offload != 0 && !does_compute(source, out->tier))
+    if (source->options->no_offload != 0 && !berthi_plan_is_device(&source->input, out->tier))
         return fail_pin(text, "names a tier that does not compute, and no_offload is asked for",
                         error);
     return BERTH_OK;

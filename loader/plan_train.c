@@ -419,16 +419,6 @@ berthi_plan_take_training(berthi_plan_source *source, berth_error *error)
     return take(t, error);
 }
 
-/* GPUs compute, and the processor where there is none. */
-static bool
-can_compute(const berthi_plan_source *source, uint32_t tier)
-{
-    const int32_t kind = source->tiers[tier].tier.kind;
-
-    return kind == BERTHI_TIER_GPU
-           || (kind == BERTHI_TIER_CPU && source->tiers[0].tier.kind == BERTHI_TIER_CPU);
-}
-
 berth_status
 berthi_plan_check_trained(const berthi_plan_source *source, berth_error *error)
 {
@@ -437,7 +427,7 @@ berthi_plan_check_trained(const berthi_plan_source *source, berth_error *error)
         const berthi_plan_tensor *const tensor = &source->tensors[trained->berth];
 
         if (trained->part == BERTHI_TRAINED_WHOLE && tensor->tier != BERTHI_NO_TIER
-            && !can_compute(source, tensor->tier))
+            && !berthi_plan_is_device(&source->input, tensor->tier))
             return fail_tensor(tensor, BERTH_REASON_ARGUMENT,
                                source->has_map
                                    ? "is trained, and the map puts it where nothing is "

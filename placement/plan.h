@@ -120,6 +120,9 @@ typedef struct berthi_plan_input {
     berth_plan_summary summary; /* type, dtype, digest, ...: what is only passed on */
 } berthi_plan_input;
 
+/* Whether layers are computed there: on GPUs, and on the host where there is none. */
+bool berthi_plan_is_device(const berthi_plan_input *input, uint32_t tier);
+
 /* ------------------------------------------------------------------------- plan */
 
 /* 32 bytes a tensor: there are plans of a hundred thousand. */

@@ -170,6 +170,15 @@ berthi_plan_usable(const berthi_plan_work *work, uint32_t tier, uint64_t budget)
     return tier == work->host ? less(usable, staging_of(work, usable)) : usable;
 }
 
+bool
+berthi_plan_is_device(const berthi_plan_input *input, uint32_t tier)
+{
+    const int32_t kind = input->tiers[tier].tier.kind;
+
+    /* GPUs come first: a host that does is behind none. */
+    return kind == BERTHI_TIER_GPU || (kind == BERTHI_TIER_CPU && tier == 0);
+}
+
 static berth_status
 find_tiers(berthi_plan_work *work, berth_error *error)
 {
@@ -180,12 +189,10 @@ find_tiers(berthi_plan_work *work, berth_error *error)
     work->host = BERTHI_NO_TIER;
     work->disk = BERTHI_NO_TIER;
     for (uint32_t t = 0; t < input->tier_count; t++) {
-        const int32_t kind = input->tiers[t].tier.kind;
-
-        if (kind == BERTHI_TIER_DISK)
-            work->disk = t;
-        else if (kind == BERTHI_TIER_GPU || work->device_count == 0)
+        if (berthi_plan_is_device(input, t))
             work->device_count++;
+        else if (input->tiers[t].tier.kind == BERTHI_TIER_DISK)
+            work->disk = t;
         else
             work->host = t;
     }

@@ -234,6 +234,7 @@ test_pins_refused(void)
     refuse_pin_away("lm_head=disk", "cpu=200MiB,disk=inf", true);
     refuse_pin_away("lm_head=cpu", "cpu=200MiB,disk=inf", false);
     refuse_pin_away("lm_head=1", "0=200MiB,1=200MiB", false);
+    refuse_pin_away("lm_head=disk", "disk=inf", true); /* though no tier stands before it */
     refuse_pin_beside("auto", NULL);
     refuse_pin_beside(NULL, "map.json");
     refuse_pin("lm_heads=0", "pins nothing");

@@ -10,9 +10,8 @@
 #include <string.h>
 
 #include "kernels/utf8.h"
-#include "kernels/word.h"
 #include "loader/safetensors_draft.h"
-#include "loader/sort.h"
+#include "loader/safetensors_order.h"
 #include "loader/varint.h"
 
 #define BOTH_NUMBERS (BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL)
@@ -57,49 +56,6 @@ berthi_header_length(const uint8_t *prefix, uint64_t file_bytes, const char *fil
 }
 
 /* ---------------------------------------------------------------- accessors */
-
-int
-berthi_name_compare(const char *a, uint64_t a_length, const char *b, uint64_t b_length)
-{
-    const int order = memcmp(a, b, (size_t)berthi_min_u64(a_length, b_length));
-
-    return order != 0 ? order : (a_length > b_length) - (a_length < b_length);
-}
-
-/* Up to where a and b are the same, the first `at` of their `length` bytes being so. */
-static inline uint64_t
-skip_shared(const char *a, const char *b, uint64_t at, uint64_t length)
-{
-    while (length - at > BERTHI_WORD_BYTES) {
-        const uint64_t other = berthi_word_load(a + at) ^ berthi_word_load(b + at);
-
-        if (other != 0)
-            return at + berthi_word_first(other);
-        at += BERTHI_WORD_BYTES;
-    }
-    if (length >= BERTHI_WORD_BYTES) { /* the last eight, some of them once more */
-        const uint64_t last = length - BERTHI_WORD_BYTES;
-        const uint64_t other = berthi_word_load(a + last) ^ berthi_word_load(b + last);
-
-        return other == 0 ? length : last + berthi_word_first(other);
-    }
-    while (at < length && a[at] == b[at])
-        at++;
-    return at;
-}
-
-int
-berthi_name_compare_behind(const char *a, uint64_t a_length, const char *b,
-                           uint64_t b_length, uint64_t *shared)
-{
-    const uint64_t length = berthi_min_u64(a_length, b_length);
-    const uint64_t at = skip_shared(a, b, *shared, length);
-
-    *shared = at;
-    if (at < length)
-        return (unsigned char)a[at] < (unsigned char)b[at] ? -1 : 1;
-    return (a_length > b_length) - (a_length < b_length);
-}
 
 static const char *
 entry_dims(const char *text, const berthi_entry *entry)
@@ -252,112 +208,6 @@ build_tables(parser *p, const berthi_draft *draft)
     return BERTH_OK;
 }
 
-/* ------------------------------------------------------------------- orders */
-
-static int
-compare_names(void *user, uint32_t a, uint32_t b, uint64_t *shared)
-{
-    parser *const p = user;
-    const char *const text = p->header->text;
-    const berthi_entry *const left = &p->header->entries[a];
-    const berthi_entry *const right = &p->header->entries[b];
-    const int order = berthi_name_compare_behind(
-        berthi_entry_name(text, left), left->name_length, berthi_entry_name(text, right),
-        right->name_length, shared);
-
-    p->has_twins = p->has_twins || order == 0;
-    return order;
-}
-
-/* `shared` is of names, so 0 unless the extents are the same. */
-static int
-compare_extents(void *user, uint32_t a, uint32_t b, uint64_t *shared)
-{
-    parser *const p = user;
-    const berthi_entry *const left = &p->header->entries[a];
-    const berthi_entry *const right = &p->header->entries[b];
-
-    if (left->begin != right->begin)
-        return left->begin < right->begin ? -1 : 1;
-    if (left->end != right->end)
-        return left->end < right->end ? -1 : 1;
-    return compare_names(user, a, b, shared);
-}
-
-static int
-compare_keys(void *user, uint32_t a, uint32_t b, uint64_t *shared)
-{
-    parser *const p = user;
-    const int order = strcmp(p->header->text + a, p->header->text + b);
-
-    (void)shared;
-    p->has_twins = p->has_twins || order == 0;
-    return order;
-}
-
-/* Whether all extents rise: names need not be asked. */
-static bool
-is_in_order(const berthi_header *header)
-{
-    for (uint64_t i = 1; i < header->entry_count; i++)
-        if (header->entries[i].begin <= header->entries[i - 1].begin)
-            return false;
-    return true;
-}
-
-static berth_status
-sort_entries(parser *p)
-{
-    berthi_header *const header = p->header;
-    const uint64_t count = header->entry_count;
-
-    if (is_in_order(header))
-        return BERTH_OK;
-    if (!berthi_sort_arrange(header->context, header->by_name, count, compare_extents,
-                             p))
-        return berthi_fail_memory(p->error, "sorting the tensors of a header");
-    berthi_sort_apply(header->entries, sizeof *header->entries, header->by_name, count);
-    return BERTH_OK;
-}
-
-static bool
-is_as_listed(const berthi_header *header, const berthi_name_list *list)
-{
-    if (list->count != header->entry_count)
-        return false;
-    for (uint64_t i = 0; i < list->count; i++) {
-        const berthi_entry *const entry = &header->entries[i];
-        const uint64_t bytes = entry->name_length + UINT64_C(1); /* no name contains NUL */
-
-        if (bytes > list->text_bytes - list->names[i]
-            || memcmp(list->text + list->names[i],
-                      berthi_entry_name(header->text, entry), (size_t)bytes) != 0)
-            return false;
-    }
-    return true;
-}
-
-static berth_status
-sort_tables(parser *p, const berthi_name_list *list)
-{
-    berthi_header *const header = p->header;
-    berth_context *const context = header->context;
-    const uint64_t count = header->entry_count;
-    berth_status status;
-
-    berthi_sort_number(header->by_name, count);
-    status = sort_entries(p);
-    if (status != BERTH_OK)
-        return status;
-    header->is_as_listed = is_as_listed(header, list);
-    if ((!header->is_as_listed
-         && !berthi_sort_arrange(context, header->by_name, count, compare_names, p))
-        || !berthi_sort_arrange(context, header->pairs, header->pair_count,
-                                compare_keys, p))
-        return berthi_fail_memory(p->error, "sorting the names of a header");
-    return BERTH_OK;
-}
-
 /* ------------------------------------------------------------------- checks */
 
 static berth_status
@@ -366,8 +216,19 @@ blame(const parser *p, berth_reason reason, const berthi_about *about, const cha
     return berthi_blamed_fail(&p->header->blamed, reason, about, what, p->error);
 }
 
+static bool
+are_twins(const berthi_header *header, uint32_t a, uint32_t b)
+{
+    const berthi_entry *const left = &header->entries[a];
+    const berthi_entry *const right = &header->entries[b];
+
+    return berthi_name_compare(berthi_entry_name(header->text, left), left->name_length,
+                               berthi_entry_name(header->text, right), right->name_length)
+           == 0;
+}
+
 static berth_status
-check_names(parser *p)
+check_names(const parser *p)
 {
     const berthi_header *const header = p->header;
     berthi_about about = { .file = p->file };
@@ -375,9 +236,7 @@ check_names(parser *p)
     if (!p->has_twins)
         return BERTH_OK;
     for (uint64_t i = 1; i < header->entry_count; i++)
-        if (compare_names(p, header->by_name[i - 1], header->by_name[i],
-                          &(uint64_t){ 0 })
-            == 0) {
+        if (are_twins(header, header->by_name[i - 1], header->by_name[i])) {
             const berthi_entry *const entry = &header->entries[header->by_name[i]];
 
             about.tensor = berthi_entry_name(header->text, entry);
@@ -386,7 +245,7 @@ check_names(parser *p)
                          "the header has this tensor more than once");
         }
     for (uint64_t i = 1; i < header->pair_count; i++)
-        if (compare_keys(p, header->pairs[i - 1], header->pairs[i], &(uint64_t){ 0 })
+        if (strcmp(header->text + header->pairs[i - 1], header->text + header->pairs[i])
             == 0) {
             const berthi_pair pair = berthi_header_pair(header, i);
 
@@ -568,7 +427,7 @@ berthi_header_parse_listed(berth_context *context, char *text, uint64_t bytes,
     if (status == BERTH_OK)
         status = build_tables(&p, &draft);
     if (status == BERTH_OK)
-        status = sort_tables(&p, list);
+        status = berthi_header_sort(out, list, &p.has_twins, error);
     if (status == BERTH_OK)
         status = check_names(&p);
     if (status == BERTH_OK)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lease_listing.h - the tables of units while they are made. Only for lease_units.c, and
- * lease_expert_units.c, which lists experts behind the layers.
+ * lease_listing.h - the tables of units while they are made. Only for lease_units.c,
+ * lease_expert_units.c, which lists experts behind the layers, and lease_disk_units.c,
+ * which lists what all of them read.
  */
 #ifndef BERTH_LOADER_LEASE_LISTING_H
 #define BERTH_LOADER_LEASE_LISTING_H
@@ -33,5 +34,9 @@ void berthi_lease_keep_unit(berthi_lease_listing *listing, berthi_lease_unit *un
 /* Units of experts whose layers' home is the tier: a line of its own. */
 berth_status berthi_lease_list_experts(berthi_lease_listing *listing, uint32_t tier,
                                        berth_error *error);
+
+bool berthi_lease_is_on_disk(const berth_model *model, uint64_t berth);
+/* Chunks and files of all units, which are listed. */
+berth_status berthi_lease_list_disk(berthi_lease_listing *listing, berth_error *error);
 
 #endif

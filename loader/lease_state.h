@@ -4,6 +4,7 @@
  *
  *   lease_units.c         plan -> units of layers: what is copied into a slot, from where
  *   lease_expert_units.c  the same of experts
+ *   lease_disk_units.c    what of both is read from files
  *   lease_slot.c          slots of one device: copies into them, their users
  *   lease_line.c          layers take turns: which unit is next
  *   lease.c               acquire, release: whose turn it is

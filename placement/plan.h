@@ -3,7 +3,7 @@
  * plan.h - the plan: what it is made from, what it holds, how it is made.
  *
  *   tensors, layers, tiers
- *     │ plan_make.c     checks, sums of layers, rooms of tiers
+ *     │ plan_make.c     checks, sums of layers; plan_room.c: rooms of tiers
  *     ▼
  *   homes of layers     plan_fit.c (home.h), or a device map that is followed
  *     │ plan_place.c    stay or go (stream.h); host memory or disk
@@ -259,6 +259,8 @@ uint32_t berthi_plan_experts(const berthi_plan_input *input);
 /* The same, of a layer with so many. */
 uint32_t berthi_plan_experts_of(const berthi_plan_input *input, uint32_t count);
 
+/* Which tiers compute, and what each has room for; refuses budgets without a device. */
+berth_status berthi_plan_take_tiers(berthi_plan_work *work, berth_error *error);
 /* Bytes of such a budget of the tier that are kept free. */
 uint64_t berthi_plan_reserve(const berthi_plan_tier_input *tier, uint64_t budget);
 /* What quantizing takes of a tier beside weights, whatever lies there. */

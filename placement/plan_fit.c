@@ -18,35 +18,7 @@ typedef struct change {
     uint64_t raise; /* of its budget */
 } change;
 
-/* ---------------------------------------------------------------------- budgets */
-
-uint64_t
-berthi_plan_reserve(const berthi_plan_tier_input *tier, uint64_t budget)
-{
-    if (budget == UINT64_MAX) /* there is no share of what has no end */
-        return tier->reserve_bytes;
-    return berthi_min_u64(
-        budget,
-        berthi_add_capped(berthi_share_of(budget, tier->reserve_share), tier->reserve_bytes));
-}
-
-uint64_t
-berthi_plan_raise(const berthi_plan_work *work, uint32_t tier, uint64_t bytes)
-{
-    const berthi_plan_tier_input *const input = &work->input->tiers[tier];
-    const uint64_t kept =
-        berthi_add_capped(input->reserve_bytes, berthi_plan_beside(work, tier));
-    const uint64_t wanted =
-        berthi_add_capped(berthi_add_capped(work->usable[tier], bytes), kept);
-    const uint64_t left = BERTHI_WHOLE - berthi_min_u64(input->reserve_share, BERTHI_WHOLE);
-    uint64_t budget;
-
-    if (left == 0 || wanted / left >= UINT64_MAX / BERTHI_WHOLE)
-        return UINT64_MAX;
-    budget =
-        wanted / left * BERTHI_WHOLE + berthi_divide_up(wanted % left * BERTHI_WHOLE, left);
-    return berthi_slab_round(budget - berthi_min_u64(budget, input->budget));
-}
+/* ------------------------------------------------------------------------- words */
 
 void
 berthi_plan_raise_format(uint64_t bytes, char *text)

@@ -5,6 +5,7 @@
  *   device_cuda.c    the table of calls
  *   cuda_runtime.c   the calls of the runtime (cuda_calls.h), where the toolkit is
  *   cuda_driver.c    calls of the driver that the runtime has no name for
+ *   cuda_stream.c    streams and events
  *   cuda_open.c      which GPUs there are, and which are meant
  *   cuda_call.c      the caller's current device, failures, waiting
  *   cuda_pin.c       host memory that is registered
@@ -121,6 +122,12 @@ struct berthi_cuda {
 
 extern const berthi_device_table berthi_cuda_table;
 
+static inline berthi_cuda_device *
+berthi_cuda_of(berthi_device *device)
+{
+    return (berthi_cuda_device *)device;
+}
+
 /* ------------------------------------------------------------- one call, cuda_call.c */
 
 typedef struct berthi_cuda_call {
@@ -164,6 +171,23 @@ berth_status berthi_cuda_poll(const berthi_cuda_call *call, int (*query)(void *h
  * the device is waited for, and the failure told.
  */
 berth_status berthi_cuda_drain(const berthi_cuda_call *call, void *stream);
+
+/* ---------------------------------------- streams and events, as a table has them */
+
+berth_status berthi_cuda_stream_create(berthi_device *device, berthi_stream **out,
+                                       berth_error *error);
+void berthi_cuda_stream_destroy(berthi_device *device, berthi_stream *stream);
+berth_status berthi_cuda_event_create(berthi_device *device, berthi_event **out,
+                                      berth_error *error);
+void berthi_cuda_event_destroy(berthi_device *device, berthi_event *event);
+berth_status berthi_cuda_record(berthi_device *device, berthi_event *event,
+                                berthi_stream *stream, berth_error *error);
+berth_status berthi_cuda_wait(berthi_device *device, berthi_stream *stream,
+                              berthi_event *event, berth_error *error);
+berth_status berthi_cuda_query(berthi_device *device, berthi_event *event,
+                               bool *out_is_past, berth_error *error);
+berth_status berthi_cuda_await(berthi_device *device, berthi_event *event,
+                               uint64_t deadline_ns, berth_error *error);
 
 /* -------------------------------------------------------------------------- pinning */
 

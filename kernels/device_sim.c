@@ -10,55 +10,14 @@
 #include <string.h>
 
 #include "kernels/digest.h"
-#include "kernels/fault.h"
 #include "kernels/sim.h"
-
-static berthi_sim_device *
-sim_of(berthi_device *device)
-{
-    return (berthi_sim_device *)device;
-}
-
-/* The NULL stream is the device's first one. */
-static berthi_stream *
-stream_of(berthi_sim_device *device, berthi_stream *stream)
-{
-    return stream != NULL ? stream : &device->first;
-}
-
-/* What begins every call that can fail, and takes the lock in any case. */
-static berth_status
-begin_call(berthi_sim_device *device, const char *what, berth_error *error)
-{
-    berth_status status;
-
-    pthread_mutex_lock(&device->sim->lock);
-    device->calls++;
-#ifdef BERTH_TESTING
-    if (device->calls == device->words.lose)
-        berthi_sim_fail_device(device, BERTH_REASON_DEVICE_LOST, "the device is lost");
-#endif
-    status = berthi_sim_check(device, error);
-    if (status == BERTH_OK && berthi_fault_is_due(BERTHI_FAULT_DEVICE))
-        status = berthi_fail(error, BERTH_REASON_DEVICE, NULL, "%s: %s failed",
-                             device->name, what);
-    (void)what;
-    return status;
-}
-
-static berth_status
-end_call(berthi_sim_device *device, berth_status status)
-{
-    pthread_mutex_unlock(&device->sim->lock);
-    return status;
-}
 
 /* -------------------------------------------------------------------- properties */
 
 static void
 sim_describe(berthi_device *device, berthi_device_properties *out)
 {
-    berthi_sim_device *const d = sim_of(device);
+    berthi_sim_device *const d = berthi_sim_of(device);
     const uint64_t tenths = d->words.rate_to_device / 100000000;
     char size[BERTH_SIZE_CAPACITY];
 
@@ -78,7 +37,7 @@ sim_describe(berthi_device *device, berthi_device_properties *out)
 static uint64_t
 sim_now_ns(berthi_device *device)
 {
-    berthi_sim *const sim = sim_of(device)->sim;
+    berthi_sim *const sim = berthi_sim_of(device)->sim;
     uint64_t now;
 
     pthread_mutex_lock(&sim->lock);
@@ -107,19 +66,19 @@ fail_room(const berthi_sim_device *device, uint64_t bytes, berth_error *error)
 static berth_status
 claim(berthi_sim_device *device, uint64_t bytes, berth_error *error)
 {
-    const berth_status status = begin_call(device, "an allocation", error);
+    const berth_status status = berthi_sim_enter(device, "an allocation", error);
 
     if (status != BERTH_OK)
-        return end_call(device, status);
+        return berthi_sim_leave(device, status);
     if (!berthi_sim_memory_claim(&device->memory, bytes))
-        return end_call(device, fail_room(device, bytes, error));
-    return end_call(device, BERTH_OK);
+        return berthi_sim_leave(device, fail_room(device, bytes, error));
+    return berthi_sim_leave(device, BERTH_OK);
 }
 
 static berth_status
 sim_alloc(berthi_device *device, uint64_t bytes, void **out, berth_error *error)
 {
-    berthi_sim_device *const d = sim_of(device);
+    berthi_sim_device *const d = berthi_sim_of(device);
     const berth_status status = claim(d, bytes, error);
     berthi_sim_allocation *allocation;
     bool is_added;
@@ -145,7 +104,7 @@ sim_alloc(berthi_device *device, uint64_t bytes, void **out, berth_error *error)
 static void
 sim_free(berthi_device *device, void *memory, uint64_t bytes)
 {
-    berthi_sim_device *const d = sim_of(device);
+    berthi_sim_device *const d = berthi_sim_of(device);
 
     if (memory == NULL)
         return;
@@ -159,25 +118,25 @@ sim_free(berthi_device *device, void *memory, uint64_t bytes)
 static berth_status
 sim_pin(berthi_device *device, void *memory, uint64_t bytes, berth_error *error)
 {
-    berthi_sim_device *const d = sim_of(device);
-    berth_status status = begin_call(d, "pinning memory", error);
+    berthi_sim_device *const d = berthi_sim_of(device);
+    berth_status status = berthi_sim_enter(d, "pinning memory", error);
     berth_reason reason;
     const char *problem;
 
     if (status != BERTH_OK)
-        return end_call(d, status);
+        return berthi_sim_leave(d, status);
     problem = berthi_sim_memory_pin(&d->memory, memory, bytes, &reason);
     if (problem != NULL)
         status = berthi_fail(error, reason, NULL,
                              "%s: host memory of %" PRIu64 " bytes %s", d->name, bytes,
                              problem);
-    return end_call(d, status);
+    return berthi_sim_leave(d, status);
 }
 
 static void
 sim_unpin(berthi_device *device, void *memory, uint64_t bytes)
 {
-    berthi_sim_device *const d = sim_of(device);
+    berthi_sim_device *const d = berthi_sim_of(device);
 
     pthread_mutex_lock(&d->sim->lock);
     if (!berthi_sim_memory_unpin(&d->memory, memory, bytes))
@@ -188,108 +147,22 @@ sim_unpin(berthi_device *device, void *memory, uint64_t bytes)
 static berth_status
 sim_keep(berthi_device *device, void *memory, uint64_t bytes, berth_error *error)
 {
-    berthi_sim_device *const d = sim_of(device);
-    berth_status status = begin_call(d, "keeping memory", error);
+    berthi_sim_device *const d = berthi_sim_of(device);
+    berth_status status = berthi_sim_enter(d, "keeping memory", error);
     berthi_sim_allocation *a;
 
     if (status != BERTH_OK)
-        return end_call(d, status);
+        return berthi_sim_leave(d, status);
     a = berthi_sim_memory_find(&d->memory, memory, bytes);
     if (a == NULL)
         status = berthi_fail(error, BERTH_REASON_INTERNAL, NULL,
                              "%s: what is to be kept is not allocated", d->name);
     else if (!berthi_sim_allocation_keep(a, memory, bytes))
         status = berthi_fail_memory(error, "keeping bytes of a simulated device");
-    return end_call(d, status);
+    return berthi_sim_leave(d, status);
 }
 
-/* ------------------------------------------------------------- streams and events */
-
-/* One that was destroyed, or a new one. */
-static berthi_stream *
-take_stream(berthi_sim_device *device)
-{
-    berthi_stream *stream = device->sim->streams;
-
-    while (stream != NULL && (!stream->is_free || stream->device != device))
-        stream = stream->next;
-    if (stream != NULL) {
-        stream->is_free = false;
-        return stream;
-    }
-    stream = berthi_memory_zalloc(device->sim->context, BERTHI_PURPOSE_OBJECT,
-                                  sizeof *stream);
-    if (stream != NULL)
-        berthi_sim_add_stream(device, stream);
-    return stream;
-}
-
-static berth_status
-sim_stream_create(berthi_device *device, berthi_stream **out, berth_error *error)
-{
-    berthi_sim_device *const d = sim_of(device);
-    const berth_status status = begin_call(d, "making a stream", error);
-
-    *out = status == BERTH_OK ? take_stream(d) : NULL;
-    if (status == BERTH_OK && *out == NULL)
-        return end_call(d, berthi_fail_memory(error, "making a stream"));
-    d->streams += status == BERTH_OK;
-    return end_call(d, status);
-}
-
-/*
- * Places in it may outlive a stream, so it stays, and goes on counting when it is given
- * out again. One whose work was given up is not: its places are never reached.
- */
-static void
-sim_stream_destroy(berthi_device *device, berthi_stream *stream)
-{
-    berthi_sim *const sim = sim_of(device)->sim;
-
-    if (stream == NULL)
-        return;
-    pthread_mutex_lock(&sim->lock);
-    berthi_sim_drain(stream);
-    berthi_sim_purge(stream);
-    stream->is_free = stream->completed == stream->asked;
-    stream->device->streams--;
-    pthread_mutex_unlock(&sim->lock);
-}
-
-static berth_status
-sim_event_create(berthi_device *device, berthi_event **out, berth_error *error)
-{
-    berthi_sim_device *const d = sim_of(device);
-    const berth_status status =
-        end_call(d, begin_call(d, "making an event", error));
-
-    *out = NULL;
-    if (status != BERTH_OK)
-        return status;
-    *out = berthi_memory_zalloc(d->sim->context, BERTHI_PURPOSE_OBJECT, sizeof **out);
-    return *out != NULL ? BERTH_OK : berthi_fail_memory(error, "making an event");
-}
-
-static void
-sim_event_destroy(berthi_device *device, berthi_event *event)
-{
-    berthi_memory_free(device->context, BERTHI_PURPOSE_OBJECT, event, sizeof *event);
-}
-
-/* ------------------------------------------------------------------------- asking */
-
-/* Room for what a stream is asked for; the lock is held. */
-static berth_status
-new_item(berthi_sim_device *device, int32_t kind, berthi_sim_item **out,
-         berth_error *error)
-{
-    *out = berthi_sim_item_take(device->sim);
-    if (*out == NULL)
-        return berthi_fail_memory(error, "asking a device for work");
-    (*out)->kind = kind;
-    (*out)->engine = BERTHI_SIM_NO_ENGINE;
-    return BERTH_OK;
-}
+/* -------------------------------------------------------------------------- work */
 
 /* Checks and measures the item, and puts it into the stream or gives it back. */
 static berth_status
@@ -304,93 +177,9 @@ ask(berthi_sim_device *device, berthi_stream *stream, berthi_sim_item *item,
         return berthi_fail(error, reason, NULL, "%s: %s %s", device->name, what, problem);
     }
     berthi_sim_work_measure(device, item);
-    berthi_sim_push(stream_of(device, stream), item);
+    berthi_sim_push(berthi_sim_stream_of(device, stream), item);
     return BERTH_OK;
 }
-
-static berth_status
-sim_record(berthi_device *device, berthi_event *event, berthi_stream *stream,
-           berth_error *error)
-{
-    berthi_sim_device *const d = sim_of(device);
-    berthi_stream *const s = stream_of(d, stream);
-    berth_status status = begin_call(d, "recording an event", error);
-
-    if (status != BERTH_OK)
-        return end_call(d, status);
-    d->records++;
-#ifdef BERTH_TESTING
-    if (d->records == d->words.stall) {
-        berthi_sim_item *item;
-
-        status = new_item(d, BERTHI_SIM_STALL, &item, error);
-        if (status != BERTH_OK)
-            return end_call(d, status);
-        berthi_sim_push(s, item);
-    }
-#endif
-    event->place = (berthi_sim_place){ .stream = s, .at = s->asked };
-    return end_call(d, BERTH_OK);
-}
-
-static berth_status
-sim_wait(berthi_device *device, berthi_stream *stream, berthi_event *event,
-         berth_error *error)
-{
-    berthi_sim_device *const d = sim_of(device);
-    berthi_stream *const s = stream_of(d, stream);
-    berth_status status = begin_call(d, "waiting for an event", error);
-    berthi_sim_item *item;
-
-    if (status != BERTH_OK)
-        return end_call(d, status);
-    if (event->place.stream == NULL)
-        d->unrecorded_waits++;
-    if (event->place.stream == s || berthi_sim_is_past(&event->place))
-        return end_call(d, BERTH_OK);
-    status = new_item(d, BERTHI_SIM_WAIT, &item, error);
-    if (status == BERTH_OK) {
-        item->work.wait = event->place;
-        berthi_sim_push(s, item);
-    }
-    return end_call(d, status);
-}
-
-static berth_status
-sim_query(berthi_device *device, berthi_event *event, bool *out_is_past,
-          berth_error *error)
-{
-    berthi_sim_device *const d = sim_of(device);
-    berthi_sim *const sim = d->sim;
-    berth_status status = begin_call(d, "asking for an event", error);
-
-    *out_is_past = false;
-    if (status != BERTH_OK)
-        return end_call(d, status);
-    berthi_sim_settle(sim);
-    /* Who asks again and again shall get an answer: a virtual clock moves by a step. */
-    if (!berthi_sim_is_past(&event->place) && !sim->words.machine.is_real
-        && !sim->is_stepping)
-        (void)berthi_sim_step(sim);
-    status = berthi_sim_check(d, error);
-    *out_is_past = status == BERTH_OK && berthi_sim_is_past(&event->place);
-    return end_call(d, status);
-}
-
-static berth_status
-sim_await(berthi_device *device, berthi_event *event, uint64_t deadline_ns,
-          berth_error *error)
-{
-    berthi_sim_device *const d = sim_of(device);
-    berth_status status = begin_call(d, "waiting for an event", error);
-    const berthi_sim_place place = event->place;
-
-    if (status == BERTH_OK)
-        status = berthi_sim_await(d, &place, deadline_ns, error);
-    return end_call(d, status);
-}
-
-/* -------------------------------------------------------------------------- work */
 
 #define HELD_BYTES 65536u /* more takes its time until it is done, as a driver's buffer does */
 
@@ -426,21 +215,21 @@ static berth_status
 sim_copy(berthi_device *device, const berthi_copy *copy, berthi_stream *stream,
          berth_error *error)
 {
-    berthi_sim_device *const d = sim_of(device);
-    berthi_stream *const s = stream_of(d, stream);
-    berth_status status = begin_call(d, "a copy", error);
+    berthi_sim_device *const d = berthi_sim_of(device);
+    berthi_stream *const s = berthi_sim_stream_of(d, stream);
+    berth_status status = berthi_sim_enter(d, "a copy", error);
     berthi_sim_item *item;
     berthi_sim_place behind;
     bool is_held;
 
     if (status == BERTH_OK && copy->bytes > 0)
-        status = new_item(d, BERTHI_SIM_COPY, &item, error);
+        status = berthi_sim_item_take(d, BERTHI_SIM_COPY, &item, error);
     if (status != BERTH_OK || copy->bytes == 0)
-        return end_call(d, status);
+        return berthi_sim_leave(d, status);
     item->work.copy = *copy;
     status = hold(d, item, error);
     if (status != BERTH_OK)
-        return end_call(d, status);
+        return berthi_sim_leave(d, status);
     is_held = item->held != NULL;
     d->copies++;
 #ifdef BERTH_TESTING
@@ -450,29 +239,29 @@ sim_copy(berthi_device *device, const berthi_copy *copy, berthi_stream *stream,
     behind = (berthi_sim_place){ .stream = s, .at = s->asked };
     if (status == BERTH_OK && !copy->is_pinned && !is_held && has_host_side(copy))
         status = berthi_sim_await(d, &behind, UINT64_MAX, error);
-    return end_call(d, status);
+    return berthi_sim_leave(d, status);
 }
 
 static bool
 sim_reaches(berthi_device *device, berthi_device *other)
 {
-    return berthi_sim_reaches(sim_of(device), sim_of(other));
+    return berthi_sim_reaches(berthi_sim_of(device), berthi_sim_of(other));
 }
 
 static berth_status
 sim_clear(berthi_device *device, void *memory, uint64_t bytes, berthi_stream *stream,
           berth_error *error)
 {
-    berthi_sim_device *const d = sim_of(device);
-    berth_status status = begin_call(d, "zeroing memory", error);
+    berthi_sim_device *const d = berthi_sim_of(device);
+    berth_status status = berthi_sim_enter(d, "zeroing memory", error);
     berthi_sim_item *item;
 
     if (status == BERTH_OK && bytes > 0)
-        status = new_item(d, BERTHI_SIM_CLEAR, &item, error);
+        status = berthi_sim_item_take(d, BERTHI_SIM_CLEAR, &item, error);
     if (status != BERTH_OK || bytes == 0)
-        return end_call(d, status);
+        return berthi_sim_leave(d, status);
     item->work.clear = (berthi_sim_stretch){ memory, bytes };
-    return end_call(d, ask(d, stream, item, "what is to be zeroed", error));
+    return berthi_sim_leave(d, ask(d, stream, item, "what is to be zeroed", error));
 }
 
 static bool
@@ -488,7 +277,7 @@ launch(berthi_sim_device *device, const berthi_request *request, bool is_joined,
        berthi_stream *stream, berth_error *error)
 {
     berthi_sim_item *item;
-    const berth_status status = new_item(device, BERTHI_SIM_LAUNCH, &item, error);
+    const berth_status status = berthi_sim_item_take(device, BERTHI_SIM_LAUNCH, &item, error);
 
     if (status != BERTH_OK)
         return status;
@@ -501,14 +290,14 @@ static berth_status
 sim_launch(berthi_device *device, const berthi_request *request, berthi_stream *stream,
            berth_error *error)
 {
-    berthi_sim_device *const d = sim_of(device);
-    berth_status status = begin_call(d, "an operation", error);
+    berthi_sim_device *const d = berthi_sim_of(device);
+    berth_status status = berthi_sim_enter(d, "an operation", error);
 
     if (status == BERTH_OK)
         status = berthi_operation_check(d->name, request, error);
     if (status == BERTH_OK)
         status = launch(d, request, false, stream, error);
-    return end_call(d, status);
+    return berthi_sim_leave(d, status);
 }
 
 /* As GPUs do: all are checked before the first is asked for; those of one kind are one. */
@@ -516,8 +305,8 @@ static berth_status
 sim_launch_together(berthi_device *device, const berthi_request *requests, uint32_t count,
                     berthi_stream *stream, berth_error *error)
 {
-    berthi_sim_device *const d = sim_of(device);
-    berth_status status = begin_call(d, "an operation", error);
+    berthi_sim_device *const d = berthi_sim_of(device);
+    berth_status status = berthi_sim_enter(d, "an operation", error);
 
     for (uint32_t i = 0; i < count && status == BERTH_OK; i++)
         status = berthi_operation_check(d->name, &requests[i], error);
@@ -525,7 +314,7 @@ sim_launch_together(berthi_device *device, const berthi_request *requests, uint3
         status = launch(d, &requests[i],
                         i > 0 && requests[i].operation == requests[i - 1].operation, stream,
                         error);
-    return end_call(d, status);
+    return berthi_sim_leave(d, status);
 }
 
 /* Until all has been done that the device's streams have been asked for. */
@@ -575,21 +364,21 @@ static berth_status
 sim_digest(berthi_device *device, const void *memory, uint64_t bytes, uint32_t *out_crc,
            berth_error *error)
 {
-    berthi_sim_device *const d = sim_of(device);
-    berth_status status = begin_call(d, "a digest", error);
+    berthi_sim_device *const d = berthi_sim_of(device);
+    berth_status status = berthi_sim_enter(d, "a digest", error);
 
     *out_crc = 0;
     if (status == BERTH_OK)
         status = await_all(d, error);
     if (status == BERTH_OK)
         status = read_digest(d, memory, bytes, out_crc, error);
-    return end_call(d, status);
+    return berthi_sim_leave(d, status);
 }
 
 static void
 sim_stop(berthi_device *device)
 {
-    berthi_sim_device *const d = sim_of(device);
+    berthi_sim_device *const d = berthi_sim_of(device);
 
     pthread_mutex_lock(&d->sim->lock);
     berthi_sim_fail_device(d, BERTH_REASON_DEVICE_LOST, "the device has been given up");
@@ -602,7 +391,7 @@ sim_stop(berthi_device *device)
 void
 berthi_sim_release(berthi_device *device)
 {
-    berthi_sim_device *const d = sim_of(device);
+    berthi_sim_device *const d = berthi_sim_of(device);
 
     pthread_mutex_lock(&d->sim->lock);
     berthi_sim_end_hang(d);
@@ -618,14 +407,14 @@ const berthi_device_table berthi_sim_table = {
     .free = sim_free,
     .pin = sim_pin,
     .unpin = sim_unpin,
-    .stream_create = sim_stream_create,
-    .stream_destroy = sim_stream_destroy,
-    .event_create = sim_event_create,
-    .event_destroy = sim_event_destroy,
-    .record = sim_record,
-    .wait = sim_wait,
-    .query = sim_query,
-    .await = sim_await,
+    .stream_create = berthi_sim_stream_create,
+    .stream_destroy = berthi_sim_stream_destroy,
+    .event_create = berthi_sim_event_create,
+    .event_destroy = berthi_sim_event_destroy,
+    .record = berthi_sim_record,
+    .wait = berthi_sim_wait,
+    .query = berthi_sim_query,
+    .await = berthi_sim_await_event,
     .copy = sim_copy,
     .reaches = sim_reaches,
     .clear = sim_clear,

@@ -3,13 +3,15 @@
  * sim.h - a machine of simulated devices: what its files share.
  *
  *   device_sim.c     the table of calls
+ *   sim_call.c       what begins and ends a call; failures
+ *   sim_stream.c     streams and events
  *   sim_open.c       opening and closing
  *   sim_words.c      words -> what is simulated
  *   sim_memory.c     device memory with guards and poison, pinned host memory
  *   sim_digest.c     what is known of memory whose bytes are not kept
  *   sim_work.c       what work touches, how long it takes
  *   sim_do.c         doing it
- *   sim_queue.c      streams, engines, which work is next
+ *   sim_queue.c      queues, engines, which work is next
  *   sim_trace.c      what was done when, for who listens
  *   sim_clock.c      time: events of a simulation, or threads that sleep
  *
@@ -289,11 +291,25 @@ struct berthi_sim {
 
 extern const berthi_device_table berthi_sim_table;
 
+static inline berthi_sim_device *
+berthi_sim_of(berthi_device *device)
+{
+    return (berthi_sim_device *)device;
+}
+
+/* The NULL stream is the device's first one. */
+static inline berthi_stream *
+berthi_sim_stream_of(berthi_sim_device *device, berthi_stream *stream)
+{
+    return stream != NULL ? stream : &device->first;
+}
+
 /* 0 to 2^64 - 1 */
 uint64_t berthi_sim_random(berthi_sim *sim);
 
-/* An item to fill; NULL: out of memory. */
-berthi_sim_item *berthi_sim_item_take(berthi_sim *sim);
+/* Room for what a stream is asked for; the lock is held. */
+berth_status berthi_sim_item_take(berthi_sim_device *device, int32_t kind,
+                                  berthi_sim_item **out, berth_error *error);
 void berthi_sim_item_give(berthi_sim *sim, berthi_sim_item *item);
 
 void berthi_sim_add_stream(berthi_sim_device *device, berthi_stream *stream);
@@ -312,6 +328,14 @@ void berthi_sim_release(berthi_device *device);
 /* The engine's work is over; settle and tell others. */
 void berthi_sim_complete(berthi_sim_engine *engine);
 bool berthi_sim_is_past(const berthi_sim_place *place);
+
+/* -------------------------------------------------------------------------- calls */
+
+/* What begins every call that can fail, and takes the lock in any case. */
+berth_status berthi_sim_enter(berthi_sim_device *device, const char *what,
+                              berth_error *error);
+/* Returns `status`. */
+berth_status berthi_sim_leave(berthi_sim_device *device, berth_status status);
 /* The device is not usable any more; the first reason counts. */
 __attribute__((format(printf, 3, 4))) void
 berthi_sim_fail_device(berthi_sim_device *device, berth_reason reason,
@@ -321,6 +345,23 @@ berthi_sim_fail_device(berthi_sim_device *device, berth_reason reason,
  * whoever is told gives memory back.
  */
 berth_status berthi_sim_check(berthi_sim_device *device, berth_error *error);
+
+/* ---------------------------------------- streams and events, as a table has them */
+
+berth_status berthi_sim_stream_create(berthi_device *device, berthi_stream **out,
+                                      berth_error *error);
+void berthi_sim_stream_destroy(berthi_device *device, berthi_stream *stream);
+berth_status berthi_sim_event_create(berthi_device *device, berthi_event **out,
+                                     berth_error *error);
+void berthi_sim_event_destroy(berthi_device *device, berthi_event *event);
+berth_status berthi_sim_record(berthi_device *device, berthi_event *event,
+                               berthi_stream *stream, berth_error *error);
+berth_status berthi_sim_wait(berthi_device *device, berthi_stream *stream,
+                             berthi_event *event, berth_error *error);
+berth_status berthi_sim_query(berthi_device *device, berthi_event *event,
+                              bool *out_is_past, berth_error *error);
+berth_status berthi_sim_await_event(berthi_device *device, berthi_event *event,
+                                    uint64_t deadline_ns, berth_error *error);
 
 /* -------------------------------------------------------------------------- trace */
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sim_queue.c - streams, engines, and which work is next; see sim.h. */
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "kernels/sim.h"
@@ -19,18 +17,24 @@ berthi_sim_random(berthi_sim *sim)
 
 /* ------------------------------------------------------------------------- items */
 
-berthi_sim_item *
-berthi_sim_item_take(berthi_sim *sim)
+berth_status
+berthi_sim_item_take(berthi_sim_device *device, int32_t kind, berthi_sim_item **out,
+                     berth_error *error)
 {
+    berthi_sim *const sim = device->sim;
     berthi_sim_item *item = sim->spare;
 
     if (item != NULL)
         sim->spare = item->next;
     else
         item = berthi_memory_alloc(sim->context, BERTHI_PURPOSE_OBJECT, sizeof *item);
-    if (item != NULL)
-        memset(item, 0, sizeof *item);
-    return item;
+    *out = item;
+    if (item == NULL)
+        return berthi_fail_memory(error, "asking a device for work");
+    memset(item, 0, sizeof *item);
+    item->kind = kind;
+    item->engine = BERTHI_SIM_NO_ENGINE;
+    return BERTH_OK;
 }
 
 void
@@ -235,35 +239,4 @@ berthi_sim_complete(berthi_sim_engine *engine)
     pop(engine->stream);
     engine->stream = NULL;
     engine->done++;
-}
-
-/* ------------------------------------------------------------------------ failures */
-
-void
-berthi_sim_fail_device(berthi_sim_device *device, berth_reason reason, const char *format,
-                       ...)
-{
-    va_list arguments;
-
-    if (device->reason != BERTH_REASON_NONE)
-        return;
-    device->reason = (int32_t)reason;
-    va_start(arguments, format);
-    vsnprintf(device->failure, sizeof device->failure, format, arguments);
-    va_end(arguments);
-    for (berthi_stream *s = device->sim->streams; s != NULL; s = s->next)
-        if (s->device == device)
-            berthi_sim_purge(s);
-    berthi_sim_end_hang(device); /* it does nothing any more */
-    pthread_cond_broadcast(&device->sim->changed);
-}
-
-berth_status
-berthi_sim_check(berthi_sim_device *device, berth_error *error)
-{
-    if (device->reason == BERTH_REASON_NONE)
-        return BERTH_OK;
-    berthi_sim_leave_memory(device);
-    return berthi_fail(error, (berth_reason)device->reason, NULL, "%s: %s", device->name,
-                       device->failure);
 }

@@ -21,6 +21,15 @@ simt_level_is_there(const char **out_why)
     return simt_has_fibers();
 }
 
+void
+simt_level_test_nothing(void)
+{
+    const char *why;
+
+    (void)simt_level_is_there(&why);
+    T_SKIP(why);
+}
+
 bool
 simt_level_runs_parts(void)
 {

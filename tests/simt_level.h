@@ -22,6 +22,8 @@
 
 /* Else `*out_why` there is nothing that runs them. */
 bool simt_level_is_there(const char **out_why);
+/* The test to run then, which is skipped. */
+void simt_level_test_nothing(void);
 /* simt_level_set_first() can be asked for. */
 bool simt_level_runs_parts(void);
 /* Kernels of sm_90a are among those that can be run; else `*out_why`. */

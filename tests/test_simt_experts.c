@@ -235,15 +235,6 @@ test_launches(void)
     CHECK_EQ(berthi_launch_experts(&t, &l, NULL), BERTH_EUNSUPPORTED);
 }
 
-static void
-test_nothing_runs_them(void)
-{
-    const char *why;
-
-    (void)simt_level_is_there(&why);
-    T_SKIP(why);
-}
-
 int
 main(int argc, char **argv)
 {
@@ -256,7 +247,7 @@ main(int argc, char **argv)
         T_RUN(test_lanes);
         T_RUN(test_bound_on_inputs);
     } else {
-        T_RUN(test_nothing_runs_them);
+        T_RUN(simt_level_test_nothing);
     }
     T_MAIN_END;
 }

@@ -728,15 +728,6 @@ test_counts_beyond_32_bits(void)
     check_counts_beyond_32_bits();
 }
 
-static void
-test_nothing_runs_them(void)
-{
-    const char *why;
-
-    (void)simt_level_is_there(&why);
-    T_SKIP(why);
-}
-
 int
 main(int argc, char **argv)
 {
@@ -759,7 +750,7 @@ main(int argc, char **argv)
         T_RUN(test_words_of_the_host);
         T_RUN(test_counts_beyond_32_bits);
     } else {
-        T_RUN(test_nothing_runs_them);
+        T_RUN(simt_level_test_nothing);
     }
     T_MAIN_END;
 }

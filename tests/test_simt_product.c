@@ -211,15 +211,6 @@ test_counts_beyond_32_bits(void)
     check_counts_beyond_32_bits();
 }
 
-static void
-test_nothing_runs_them(void)
-{
-    const char *why;
-
-    (void)simt_level_is_there(&why);
-    T_SKIP(why);
-}
-
 int
 main(int argc, char **argv)
 {
@@ -236,7 +227,7 @@ main(int argc, char **argv)
         T_RUN(test_what_is_not_finite_stays_where_it_is);
         T_RUN(test_counts_beyond_32_bits);
     } else {
-        T_RUN(test_nothing_runs_them);
+        T_RUN(simt_level_test_nothing);
     }
     T_MAIN_END;
 }

@@ -220,15 +220,6 @@ test_unlike(void)
     }
 }
 
-static void
-test_nothing_runs_them(void)
-{
-    const char *why;
-
-    (void)simt_level_is_there(&why);
-    T_SKIP(why);
-}
-
 int
 main(int argc, char **argv)
 {
@@ -240,7 +231,7 @@ main(int argc, char **argv)
         T_RUN(test_together);
         T_RUN(test_apart);
     } else {
-        T_RUN(test_nothing_runs_them);
+        T_RUN(simt_level_test_nothing);
     }
     T_MAIN_END;
 }

@@ -9,7 +9,9 @@
  * A chunk is a run of neighbouring pieces within one window, from the first
  * byte wanted to the last. Windows are multiples of any alignment that direct
  * reads ask for, so a chunk widened to that alignment stays in its window and
- * a buffer of C bytes always holds it.
+ * a buffer of C bytes always holds it. Where all chunks are smaller, so are the
+ * buffers: whole blocks of 64 KiB, with room for reads that are aligned to them,
+ * or large pages.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -18,6 +20,9 @@
 
 #define CHUNK_BYTES_MIN UINT64_C(4096)
 #define CHUNK_BYTES_MAX (UINT64_C(1) << 30)
+#define BLOCK_BYTES (UINT64_C(64) << 10) /* no device is known that reads larger ones */
+#define MAPPED_BYTES (UINT64_C(1) << 20) /* such buffers are mapped, in large pages */
+#define LARGE_PAGE (UINT64_C(2) << 20)
 /* Rounded up to pages it is still a number. */
 #define FILE_END_MAX (UINT64_C(1) << 63)
 
@@ -147,6 +152,7 @@ static void
 fill_tables(const berthi_piece *pieces, uint64_t piece_count, uint64_t gap,
             berthi_chunks *out)
 {
+    const uint64_t block_bytes = berthi_min_u64(out->chunk_bytes, BLOCK_BYTES);
     position at = { .is_open = false };
 
     out->chunk_count = 0;
@@ -159,8 +165,7 @@ fill_tables(const berthi_piece *pieces, uint64_t piece_count, uint64_t gap,
         if (piece->bytes == 0)
             continue;
         if (!is_joined(&at, piece, out->chunk_bytes, gap))
-            begin_chunk(out, piece->file, begin,
-                        berthi_round_down(begin, out->chunk_bytes));
+            begin_chunk(out, piece->file, begin, berthi_round_down(begin, block_bytes));
         while (begin < piece_end) {
             /* What is left of the window, without overflow in the last one. */
             const uint64_t room = out->chunk_bytes - begin % out->chunk_bytes;
@@ -377,4 +382,19 @@ berthi_chunks_fini(berthi_chunks *chunks)
     berthi_memory_free(chunks->context, BERTHI_PURPOSE_CHUNKS, chunks->spans,
                        chunks->span_count * sizeof *chunks->spans);
     memset(chunks, 0, sizeof *chunks);
+}
+
+uint64_t
+berthi_chunks_buffer_bytes(const berthi_chunks *chunks, const berth_context *context)
+{
+    uint64_t bytes = 0;
+
+    if (context->spare_limit > 0)
+        return chunks->chunk_bytes;
+    for (uint64_t i = 0; i < chunks->chunk_count; i++)
+        bytes = berthi_max_u64(bytes, chunks->chunks[i].end - chunks->chunks[i].origin);
+    bytes = berthi_round_up(bytes, BLOCK_BYTES);
+    if (bytes >= MAPPED_BYTES)
+        bytes = berthi_round_up(bytes, LARGE_PAGE);
+    return berthi_min_u64(bytes, chunks->chunk_bytes);
 }

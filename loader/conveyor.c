@@ -405,6 +405,7 @@ run_threads(conveyor *c)
     c->stats.work_ns = atomic_load(&c->work_ns);
     c->stats.wait_ns = berthi_stage_behind_ns(&c->stage);
     c->stats.stages = c->stage.limit;
+    c->stats.stage_bytes = c->stage.buffer_bytes;
 }
 
 /* Moves the chunks, at least one. */
@@ -418,7 +419,8 @@ run_chunks(conveyor *c, const berthi_freight *freight,
     };
     berth_status status;
 
-    status = berthi_stage_init(&c->stage, c->context, c->chunks->chunk_bytes,
+    status = berthi_stage_init(&c->stage, c->context,
+                               berthi_chunks_buffer_bytes(c->chunks, c->context),
                                choose_capacity(options, c->chunks), freight->file_count,
                                has_call, error);
     if (status != BERTH_OK)

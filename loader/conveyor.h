@@ -56,7 +56,7 @@ typedef struct berthi_chunks {
     berthi_span *spans;
     uint64_t span_count;
     uint64_t span_bytes; /* sum: every byte once */
-    uint64_t chunk_bytes; /* of a buffer */
+    uint64_t chunk_bytes; /* that a buffer may have to hold */
     bool is_ordered;      /* by file, then offset: what consume_in_order needs */
     bool is_windowed;     /* each lies between two multiples of chunk_bytes */
 } berthi_chunks;
@@ -87,6 +87,12 @@ berth_status berthi_chunks_pack(berth_context *context, const berthi_piece *piec
                                 uint64_t piece_count, uint64_t chunk_bytes, uint64_t gap,
                                 berthi_chunks *out, berth_error *error);
 void berthi_chunks_fini(berthi_chunks *chunks);
+/*
+ * Bytes of a buffer that holds each of these chunks, at least one, read in any way. Where
+ * `context` keeps buffers for later jobs, as many as a chunk may have.
+ */
+uint64_t berthi_chunks_buffer_bytes(const berthi_chunks *chunks,
+                                    const berth_context *context);
 
 /*
  * Who takes the bytes. `bytes` points at the chunk's first byte and is valid
@@ -158,6 +164,7 @@ typedef struct berthi_conveyor_stats {
     uint64_t wait_ns;  /* workers were waited for, not reads */
     uint64_t work_ns;  /* workers inside the consumer */
     uint32_t stages;   /* of the ring that were used at the end */
+    uint64_t stage_bytes; /* of one of them */
     char path[64];     /* "io_uring direct", "threads buffered", ... */
 } berthi_conveyor_stats;
 

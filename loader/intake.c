@@ -241,7 +241,7 @@ can_widen(const berthi_intake *intake, const berthi_source *source,
 
     return berthi_round_down(chunk->begin, source->alignment) >= chunk->origin
            && berthi_can_round_up(chunk->end, source->alignment, &end)
-           && end - chunk->origin <= intake->chunks->chunk_bytes;
+           && end - chunk->origin <= intake->stage->buffer_bytes;
 }
 
 /* How the chunk is to be read. */
@@ -324,7 +324,7 @@ announce_buffer(berthi_intake *intake, berthi_intake_transfer *transfer)
     transfer->is_registered =
         table->add_buffer != NULL
         && table->add_buffer(intake->reader, transfer->buffer->number,
-                             transfer->buffer->memory, intake->chunks->chunk_bytes);
+                             transfer->buffer->memory, intake->stage->buffer_bytes);
 }
 
 void

@@ -423,7 +423,8 @@ berthi_feeder_create(berthi_leases *leases, const berthi_lease_options *options,
         return berthi_fail_memory(error, "the thread that reads layers");
     f->leases = leases;
     f->chunks = &leases->chunks;
-    status = berthi_stage_init(&f->stage, leases->context, f->chunks->chunk_bytes,
+    status = berthi_stage_init(&f->stage, leases->context,
+                               berthi_chunks_buffer_bytes(f->chunks, leases->context),
                                berthi_feeder_capacity(f->chunks, options->ring_bytes),
                                leases->file_count, has_call, error);
     if (status == BERTH_OK && !alloc_tables(f))

@@ -106,7 +106,6 @@ convey(berthi_load *load, berth_error *error)
 
     if (status != BERTH_OK)
         return status;
-    load->stage_bytes = chunks.chunk_bytes;
     status = berthi_conveyor_run(
         &(berthi_freight){ .context = load->context,
                            .job = load->job,
@@ -163,7 +162,7 @@ report(berthi_load *load)
     r->ring_bytes = berthi_max_u64(load->ring_bytes, RING_CHUNKS * load->chunk_bytes);
     r->turned_bytes = berthi_load_turned_room(load);
     r->stages = load->stats.stages;
-    r->stage_bytes = load->stats.stages > 0 ? load->stage_bytes : 0;
+    r->stage_bytes = load->stats.stage_bytes;
     r->verified_tensors = atomic_load(&load->verify.tensors);
     r->verified_bytes = atomic_load(&load->verify.bytes);
     r->mismatches = atomic_load(&load->verify.mismatches);

@@ -214,7 +214,6 @@ typedef struct berthi_load {
     uint64_t gathered_max;  /* of a unit */
     uint64_t piece_max;     /* the largest */
     uint64_t chunk_bytes;
-    uint64_t stage_bytes;   /* of a buffer of the ring: a chunk, or what is larger */
     uint64_t ring_bytes;
     uint64_t values_max;    /* of a hand */
     uint64_t packed_max;    /* the same */

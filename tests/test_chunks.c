@@ -20,6 +20,15 @@ build(const berthi_piece *pieces, uint64_t count, uint64_t chunk_bytes, uint64_t
     return berthi_chunks_build(context, pieces, count, chunk_bytes, gap, out, error);
 }
 
+/* The block of the file, or the smaller window, in which a buffer begins. */
+static uint64_t
+block_of(const berthi_chunks *chunks, uint64_t begin)
+{
+    const uint64_t block = chunks->chunk_bytes < 64 * KIB ? chunks->chunk_bytes : 64 * KIB;
+
+    return begin - begin % block;
+}
+
 /* One chunk, in words that a failing check can print. */
 static void
 check_chunk(const berthi_chunks *chunks, uint64_t number, uint32_t file, uint64_t begin,
@@ -34,7 +43,7 @@ check_chunk(const berthi_chunks *chunks, uint64_t number, uint32_t file, uint64_
     CHECK_EQ(chunk->end, end);
     CHECK_EQ(chunk->number_in_file, number_in_file);
     CHECK_EQ(chunk->is_last_of_file, is_last);
-    CHECK_EQ(chunk->origin, begin - begin % chunks->chunk_bytes);
+    CHECK_EQ(chunk->origin, block_of(chunks, begin));
 }
 
 static void
@@ -247,6 +256,47 @@ test_impossible_sizes(void)
     berthi_chunks_fini(&chunks);
 }
 
+/* ------------------------------------------------------------------- buffers */
+
+/* What the largest chunk takes, in whole blocks or large pages, wherever it lies. */
+static void
+test_buffers_are_as_large_as_chunks(void)
+{
+    static const struct {
+        berthi_piece pieces[2];
+        uint64_t chunk_bytes;
+        uint64_t bytes;
+    } cases[] = {
+        { { { 0, 100, 1, 0 }, { 0, 3000, 2, 1 } }, 4 * MIB, 64 * KIB },
+        { { { 0, 64 * KIB, 1, 0 }, { 0, 1, 2, 1 } }, 4 * MIB, 64 * KIB },
+        { { { 0, 64 * KIB + 1, 1, 0 }, { 0, 1, 2, 1 } }, 4 * MIB, 128 * KIB },
+        { { { 64 * KIB - 1, 2, 1, 0 }, { 0, 1, 2, 1 } }, 4 * MIB, 128 * KIB },
+        { { { 11 * MIB, 100 * KIB, 1, 0 }, { 0, 1, 2, 1 } }, 4 * MIB, 128 * KIB },
+        { { { 0, 9, 1, 0 }, { 3 * MIB, 4 * MIB, 2, 1 } }, 4 * MIB, 4 * MIB },
+        { { { 0, 9, 1, 0 }, { 0, MIB - 64 * KIB, 2, 1 } }, 4 * MIB, MIB - 64 * KIB },
+        { { { 0, 9, 1, 0 }, { 0, MIB - 1, 2, 1 } }, 4 * MIB, 2 * MIB },
+        { { { 0, 9, 1, 0 }, { 0, MIB, 2, 1 } }, 4 * MIB, 2 * MIB },
+        { { { 0, 9, 1, 0 }, { 7, 2 * MIB, 2, 1 } }, 4 * MIB, 4 * MIB },
+        { { { 0, 9, 1, 0 }, { 0, MIB, 2, 1 } }, MIB, MIB },
+        { { { 0, 9, 1, 0 }, { 0, 5 * MIB, 2, 1 } }, 4 * MIB, 4 * MIB },
+        { { { 0, 9, 1, 0 }, { 5000, 20, 2, 1 } }, 4 * KIB, 4 * KIB },
+        { { { 0, 9, 1, 0 }, { 0, 9, 2, 1 } }, 32 * KIB, 32 * KIB },
+    };
+    berthi_chunks chunks;
+    berth_error error;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        T_REQUIRE(build(cases[i].pieces, 2, cases[i].chunk_bytes, 0, &chunks, &error)
+                  == BERTH_OK);
+        CHECK_EQ(berthi_chunks_buffer_bytes(&chunks, context), cases[i].bytes);
+        /* Kept for later jobs they are all alike. */
+        context->spare_limit = 1;
+        CHECK_EQ(berthi_chunks_buffer_bytes(&chunks, context), cases[i].chunk_bytes);
+        context->spare_limit = 0;
+        berthi_chunks_fini(&chunks);
+    }
+}
+
 /* ------------------------------------------------------------- in any order */
 
 static void
@@ -341,6 +391,20 @@ make_pieces(berthi_piece *pieces)
     return count;
 }
 
+/* Widened as direct reads are, whatever the device's blocks: it stays in its buffer. */
+static void
+check_buffer(const berthi_chunks *chunks, const berthi_chunk *chunk)
+{
+    const uint64_t bytes = berthi_chunks_buffer_bytes(chunks, context);
+
+    CHECK_EQ(chunk->origin, block_of(chunks, chunk->begin));
+    CHECK_LE(bytes, chunks->chunk_bytes);
+    for (uint64_t block = 512; block <= 64 * KIB && block <= chunks->chunk_bytes; block *= 2) {
+        CHECK_GE(chunk->begin / block * block, chunk->origin);
+        CHECK_LE((chunk->end + block - 1) / block * block - chunk->origin, bytes);
+    }
+}
+
 /* What must hold for any table, checked the slow way. */
 static void
 check_table(const berthi_chunks *chunks, const berthi_piece *pieces, uint64_t count,
@@ -355,6 +419,7 @@ check_table(const berthi_chunks *chunks, const berthi_piece *pieces, uint64_t co
         const berthi_chunk *const next = c + 1 < chunks->chunk_count ? chunk + 1 : NULL;
         uint64_t at = chunk->begin;
 
+        check_buffer(chunks, chunk);
         CHECK_LT(chunk->begin, chunk->end);
         CHECK_EQ(chunk->begin / chunks->chunk_bytes, (chunk->end - 1) / chunks->chunk_bytes);
         CHECK_EQ(chunk->first_span, span_number);
@@ -404,7 +469,7 @@ test_every_byte_once(void)
         const uint64_t count = make_pieces(pieces);
         const uint64_t gap = below(3) == 0 ? 0 : below(400);
 
-        T_REQUIRE(build(pieces, count, KIB << (2 + below(4)), gap, &chunks, &error)
+        T_REQUIRE(build(pieces, count, KIB << (2 + below(8)), gap, &chunks, &error)
                   == BERTH_OK);
         check_table(&chunks, pieces, count, gap);
         berthi_chunks_fini(&chunks);
@@ -440,6 +505,8 @@ check_packed(const berthi_chunks *chunks, const berthi_piece *pieces, uint64_t c
 
         CHECK_EQ(chunk->origin, chunk->begin / 4096 * 4096);
         CHECK_LE(pages(chunk->begin, chunk->end), chunks->chunk_bytes);
+        CHECK_LE(pages(chunk->begin, chunk->end),
+                 berthi_chunks_buffer_bytes(chunks, context));
         for (uint32_t i = 0; i < chunk->span_count; i++, next++) {
             const berthi_span *const span = &chunks->spans[chunk->first_span + i];
 
@@ -582,6 +649,7 @@ main(int argc, char **argv)
     T_RUN(test_refuses_disorder);
     T_RUN(test_refuses_odd_chunks);
     T_RUN(test_impossible_sizes);
+    T_RUN(test_buffers_are_as_large_as_chunks);
     T_RUN(test_list);
     T_RUN(test_list_of_impossible_sizes);
     T_RUN(test_every_byte_once);

@@ -252,6 +252,13 @@ test_memory_is_the_ring(void)
     peak = peak_of_ring(8192 * KIB, 4 * KIB, 1000 * KIB);
     CHECK_GE(peak, 256 * KIB);
     CHECK_LE(peak, 256 * KIB + tables);
+    /* Of a small file no more than it needs, in whole blocks. */
+    peak = peak_of_ring(0, 4096 * KIB, 3 * KIB);
+    CHECK_GE(peak, 64 * KIB);
+    CHECK_LE(peak, 64 * KIB + tables);
+    peak = peak_of_ring(0, 4096 * KIB, 300 * KIB);
+    CHECK_GE(peak, 320 * KIB);
+    CHECK_LE(peak, 320 * KIB + tables);
 }
 
 static _Atomic int most_fds;

@@ -404,6 +404,8 @@ has_started(leased *l, const leased_options *shape, uint64_t ring_bytes,
     berth_error error;
 
     leased_begin(l, folder, shape);
+    /* As if it were kept: then a buffer is large, whatever layers need. */
+    l->planned.context->spare_limit = set_trap.kind == DAMAGE_NO_RING ? 1 : 0;
     l->options = (berthi_lease_options){.ring_bytes = ring_bytes, .io = BERTH_IO_BUFFERED};
     return CHECK_EQ(leased_start(l, &error), BERTH_OK);
 }

@@ -27,14 +27,20 @@ get_limit(berthi_sys_limit_kind kind, berthi_host_limit *limit)
             limit->bytes == UINT64_MAX ? BERTHI_READING_ABSENT : BERTHI_READING_OK;
 }
 
+static void
+get_limits(berthi_host_process *process)
+{
+    get_limit(BERTHI_SYS_LIMIT_ADDRESS, &process->address);
+    get_limit(BERTHI_SYS_LIMIT_DATA, &process->data);
+    get_limit(BERTHI_SYS_LIMIT_LOCKED, &process->locked);
+}
+
 void
 berthi_host_process_get(berthi_host_process *process)
 {
     if (berthi_sys_affinity(&process->cores) != 0)
         process->cores = UINT32_MAX;
-    get_limit(BERTHI_SYS_LIMIT_ADDRESS, &process->address);
-    get_limit(BERTHI_SYS_LIMIT_DATA, &process->data);
-    get_limit(BERTHI_SYS_LIMIT_LOCKED, &process->locked);
+    get_limits(process);
     process->has_io_uring = berthi_sys_probe_uring() == 0;
 }
 
@@ -262,7 +268,7 @@ berthi_host_memory_limit(const char *root)
     berth_host host;
 
     memset(&host, 0, sizeof host);
-    berthi_host_process_get(&process);
+    get_limits(&process); /* a ring is not made for this */
     read_memory(folder, &process, &host);
     if (folder >= 0)
         berthi_sys_close(folder);

@@ -662,6 +662,39 @@ test_hybrid(void)
     CHECK_MEMORY(1000, 7, "cgroup v2 /s");
 }
 
+static uint64_t
+calls_for_cores(void)
+{
+    const int folder = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, tree);
+    uint64_t calls;
+
+    berthi_fault_disarm();
+    CHECK_EQ(berthi_cgroup_cores(folder, 6), 6);
+    calls = berthi_fault_calls(BERTHI_FAULT_SYSTEM);
+    berthi_sys_close(folder);
+    return calls;
+}
+
+/* However many hierarchies there are: a longer table is longer once. */
+static void
+test_mounts_are_read_once(void)
+{
+    static char mounts[200 * 1000];
+    uint64_t calls;
+    size_t at = 0;
+
+    begin_v1("/a");
+    put("proc/self/cgroup", "4:memory:/a\n3:cpu,cpuacct:/a\n0::/s\n");
+    put("proc/self/mountinfo", V1_MEMORY V1_CPU V2_MOUNT);
+    calls = calls_for_cores();
+    while (at < sizeof mounts - 1000)
+        at += (size_t)snprintf(mounts + at, sizeof mounts - at,
+                               "50 27 0:9 / /run/c%zu rw - overlay overlay rw\n", at);
+    (void)snprintf(mounts + at, sizeof mounts - at, "%s", V1_MEMORY V1_CPU V2_MOUNT);
+    put("proc/self/mountinfo", mounts);
+    CHECK_LE(calls_for_cores() - calls, strlen(mounts) / (BERTHI_PROCFS_LINE - 256) + 1);
+}
+
 /* -------------------------------------------------------------------- cores */
 
 static void
@@ -1083,6 +1116,7 @@ main(int argc, char **argv)
     T_RUN(test_v1_hidden_ancestor);
     T_RUN(test_v1_controller_lists);
     T_RUN(test_hybrid);
+    T_RUN(test_mounts_are_read_once);
     T_RUN(test_cores_v2);
     T_RUN(test_cores_v1);
     T_RUN(test_cores_unknown);

@@ -176,10 +176,11 @@ choose_workers(const berthi_conveyor_options *options, const berthi_stage *stage
 {
     const uint32_t count =
         options->workers > 0 ? options->workers : berthi_host_worker_count();
+    uint64_t calls = 0;
 
-    /* Each chunk in the ring has two calls at most. */
-    return (uint32_t)berthi_min_u64(count,
-                                    (uint64_t)stage->capacity * BERTHI_STAGE_CALL_COUNT);
+    for (int call = 0; call < BERTHI_STAGE_CALL_COUNT; call++)
+        calls += stage->has_call[call] ? stage->capacity : 0;
+    return (uint32_t)berthi_min_u64(count, calls); /* others would find nothing to do */
 }
 
 /* Fewer workers than wanted are slower, none is a failure. */

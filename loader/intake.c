@@ -71,15 +71,17 @@ static void
 choose_sizes(berthi_intake *intake)
 {
     const uint64_t chunk_bytes = intake->chunks->chunk_bytes;
+    const uint64_t buffer_bytes = intake->stage->buffer_bytes;
     uint64_t cached = chunk_bytes / 8;
+    uint64_t step;
 
     cached = berthi_max_u64(cached, CACHED_READ_BYTES_MIN);
     cached = berthi_min_u64(cached, CACHED_READ_BYTES_MAX);
     intake->buffered_bytes = berthi_min_u64(cached, chunk_bytes);
-    intake->parts_per_buffer = (uint32_t)(
-        (chunk_bytes - 1) / berthi_min_u64(intake->buffered_bytes, READ_BYTES_MIN) + 1);
+    step = berthi_min_u64(intake->buffered_bytes, READ_BYTES_MIN);
+    intake->parts_per_buffer = (uint32_t)((buffer_bytes - 1) / step + 1);
     /* Cut at multiples of the file: a chunk that begins between two has one more. */
-    if (!intake->chunks->is_windowed)
+    if (!intake->chunks->is_windowed || buffer_bytes < chunk_bytes)
         intake->parts_per_buffer++;
 }
 

@@ -924,6 +924,31 @@ test_workers_by_default(void)
     }
 }
 
+/* What is in one buffer is read in two parts at most, and consumed in one call. */
+static void
+test_no_thread_without_work(void)
+{
+    const uint64_t size = 10000;
+    const uint64_t idle = count_idle_threads();
+    thread_count count = { .expected = idle + 1 };
+    haul h;
+
+    haul_begin(&h, fixture_folder(), &size, 1);
+    haul_want_all(&h);
+    h.options.reader = &berthi_reader_threads;
+    h.options.workers = 5;
+    h.chunk_bytes = 4096 * KIB;
+    h.is_any = false;
+    h.is_in_order = true;
+    h.each = note_threads;
+    h.user = &count;
+    CHECK(haul_has_at_most(idle));
+    CHECK_EQ(haul_run(&h, NULL), BERTH_OK);
+    haul_check(&h);
+    CHECK_LE(count.most - idle, 2 + 1);
+    haul_end(&h);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -952,6 +977,7 @@ main(int argc, char **argv)
     T_RUN(test_workers_cannot_be_started);
     T_RUN(test_the_first_chunk_comes_soon);
     T_RUN(test_workers_by_default);
+    T_RUN(test_no_thread_without_work);
     T_RUN(test_packed); /* last: threads of the kernel that read for it stay a while */
     T_MAIN_END;
 }

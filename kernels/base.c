@@ -124,6 +124,20 @@ copy_name(char out[BERTH_NAME_CAPACITY], const char *name, size_t length)
         strcat(out, "...");
 }
 
+/* The same of what is printable, and not cut within a character. */
+static void
+copy_escaped(char out[BERTH_NAME_CAPACITY], const char *name, size_t length)
+{
+    size_t shown = 128;
+
+    if (length <= shown)
+        shown = length;
+    while (shown < length && shown > 0 && ((unsigned char)name[shown] & 0xC0) == 0x80)
+        shown--;
+    memcpy(out, name, shown);
+    strcpy(out + shown, shown < length ? "..." : "");
+}
+
 static void
 fill_about(berth_error *error, const berthi_about *about)
 {
@@ -137,7 +151,8 @@ fill_about(berth_error *error, const berthi_about *about)
     if (about->file != NULL)
         copy_path(error->file, sizeof error->file, about->file);
     if (about->tensor != NULL)
-        copy_name(error->tensor, about->tensor, about->tensor_length);
+        (about->is_escaped ? copy_escaped : copy_name)(error->tensor, about->tensor,
+                                                       about->tensor_length);
 }
 
 berth_status

@@ -33,6 +33,7 @@ typedef struct berthi_about {
     const char *file;
     const char *tensor;   /* raw bytes; escaped here */
     size_t tensor_length; /* 0 with `tensor` set: an empty name */
+    bool is_escaped;      /* `tensor` is: the name of a plan's layer */
     int system_error;
     uint32_t has;
     uint64_t position;

@@ -30,8 +30,7 @@ typedef struct request {
 static berth_status
 refuse_number(const request *r, uint32_t number, berth_error *error)
 {
-    const char *const name = r->leases->model->plan->layers[r->layer].out.name;
-    const berthi_about about = { .tensor = name, .tensor_length = strlen(name) };
+    const berthi_about about = berthi_plan_about_layer(r->leases->model->plan, r->layer);
 
     return berthi_fail(error, BERTH_REASON_ARGUMENT, &about,
                        "`experts`: %u is none of this layer's", (unsigned)number);
@@ -211,13 +210,11 @@ static berth_status
 refuse_slots(const request *r, uint32_t missing, uint32_t room, berth_error *error)
 {
     const berth_plan *const plan = r->leases->model->plan;
-    const char *const name = plan->layers[r->layer].out.name;
-    const berthi_about about = { .tensor = name,
-                                 .tensor_length = strlen(name),
-                                 .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL,
-                                 .expected = missing,
-                                 .actual = room };
+    berthi_about about = berthi_plan_about_layer(plan, r->layer);
 
+    about.has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL;
+    about.expected = missing;
+    about.actual = room;
     return berthi_fail(error, BERTH_REASON_SLOTS, &about,
                        "%u experts more than are leased: of %u slots of \"%s\" %u are free",
                        (unsigned)missing, (unsigned)r->line->slot_count,
@@ -396,8 +393,7 @@ berthi_experts_prefetch(berthi_leases *leases, const berthi_expert_list *list,
 static berth_status
 refuse_release(const request *r, uint32_t number, berth_error *error)
 {
-    const char *const name = r->leases->model->plan->layers[r->layer].out.name;
-    const berthi_about about = { .tensor = name, .tensor_length = strlen(name) };
+    const berthi_about about = berthi_plan_about_layer(r->leases->model->plan, r->layer);
 
     return berthi_fail(error, BERTH_REASON_LEASE, &about,
                        "expert %u of this layer is not leased", (unsigned)number);

@@ -3,8 +3,6 @@
  * lease_held.c - leases of experts that are resident. There is nothing to bring and no slot
  * that waits for their end, but the model must not be moved meanwhile.
  */
-#include <string.h>
-
 #include "loader/lease_state.h"
 
 /* NULL: it is away, its slot counts. */
@@ -71,7 +69,8 @@ berthi_lease_check_held(berthi_leases *leases, berth_error *error)
 {
     const uint32_t layers = leases->model->plan->summary.layer_count;
     const berthi_lease_expert *held = NULL;
-    berthi_about about = { .tensor = NULL };
+    uint32_t layer = 0;
+    berthi_about about;
 
     if (!leases->has_experts)
         return BERTH_OK;
@@ -79,7 +78,7 @@ berthi_lease_check_held(berthi_leases *leases, berth_error *error)
     for (uint32_t l = 0; l < layers && held == NULL; l++) {
         const berthi_lease_experts *const experts = &leases->experts[l];
 
-        about.tensor = leases->model->plan->layers[l].out.name;
+        layer = l;
         for (uint32_t i = 0; i < experts->count && held == NULL; i++)
             if (experts->experts[i].held > 0)
                 held = &experts->experts[i];
@@ -87,7 +86,7 @@ berthi_lease_check_held(berthi_leases *leases, berth_error *error)
     pthread_mutex_unlock(&leases->held_lock);
     if (held == NULL)
         return BERTH_OK;
-    about.tensor_length = strlen(about.tensor);
+    about = berthi_plan_about_layer(leases->model->plan, layer);
     return berthi_fail(error, BERTH_REASON_LEASED, &about, "expert %u of this layer is leased",
                        (unsigned)held->number);
 }

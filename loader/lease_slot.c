@@ -330,9 +330,7 @@ berthi_lease_empty(berthi_lease_line *line, berthi_lease_slot *slot)
 berthi_about
 berthi_lease_about(const berthi_leases *leases, const berthi_lease_unit *unit)
 {
-    const char *const name = leases->model->plan->layers[unit->layer].out.name;
-
-    return (berthi_about){ .tensor = name, .tensor_length = strlen(name) };
+    return berthi_plan_about_layer(leases->model->plan, unit->layer);
 }
 
 berth_status

@@ -152,14 +152,11 @@ static berth_status
 refuse_slot(const berth_plan *plan, const berthi_lease_unit *unit, uint64_t slot_bytes,
             berth_error *error)
 {
-    const char *const name = plan->layers[unit->layer].out.name;
-    const berthi_about about = { .tensor = name,
-                                 .tensor_length = strlen(name),
-                                 .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL
-                                        | BERTH_HAS_BYTES,
-                                 .expected = unit->bytes,
-                                 .actual = slot_bytes };
+    berthi_about about = berthi_plan_about_layer(plan, unit->layer);
 
+    about.has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES;
+    about.expected = unit->bytes;
+    about.actual = slot_bytes;
     return berthi_fail(error, BERTH_REASON_SLOTS, &about,
                        "the plan has no slot for what is brought of this layer");
 }

@@ -204,6 +204,8 @@ uint64_t berthi_plan_taken(const berth_plan_tier *tier);
 /* The name of a berth's tensor, as snprintf() would write it. */
 uint64_t berthi_plan_name(const berth_plan *plan, uint64_t berth, char *text,
                           size_t capacity);
+/* For errors about a layer, whose name is printable as it is. */
+berthi_about berthi_plan_about_layer(const berth_plan *plan, uint32_t layer);
 /* The number behind ".experts." in a tensor's name; BERTHI_NO_EXPERT: there is none. */
 uint32_t berthi_plan_expert(const char *name, uint64_t length);
 

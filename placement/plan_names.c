@@ -155,6 +155,16 @@ berthi_plan_name(const berth_plan *plan, uint64_t berth, char *text, size_t capa
     return length;
 }
 
+berthi_about
+berthi_plan_about_layer(const berth_plan *plan, uint32_t layer)
+{
+    const char *const name = plan->layers[layer].out.name;
+
+    return (berthi_about){ .tensor = name,
+                           .tensor_length = strlen(name),
+                           .is_escaped = true };
+}
+
 /* Where the number of an expert begins in a name that has one; 0: in none. */
 static uint64_t
 find_number(const char *name, uint64_t length)

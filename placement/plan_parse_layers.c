@@ -129,6 +129,17 @@ can_read_berth(reader *r, uint32_t layer)
     return true;
 }
 
+/* Nothing in it drives a terminal: it is told as it is. */
+static bool
+is_escaped(const char *name)
+{
+    size_t backslashes = 0;
+
+    for (const char *at = strchr(name, '\\'); at != NULL; at = strchr(at + 1, '\\'))
+        backslashes++;
+    return berth_text_escape(name, strlen(name), NULL, 0) == strlen(name) + backslashes;
+}
+
 static bool
 can_read_layer(reader *r, uint32_t number)
 {
@@ -143,6 +154,8 @@ can_read_layer(reader *r, uint32_t number)
         || !berthi_members_can_read_text(m, "name", &out->name)
         || !berthi_members_can_read_text(m, "prefix", &layer->prefix))
         return false;
+    if (!is_escaped(out->name))
+        return berthi_members_stop(m, "the name of a layer is not escaped");
     m->arena = r->scratch;
     if (!berthi_plan_can_read_tier(m, r->plan, "home", &out->home)
         || !berthi_plan_can_read_word(m, "cause", berthi_plan_cause_word, &out->cause)

@@ -377,6 +377,30 @@ test_names_are_cut(void)
     CHECK_STR(error.tensor, "");
 }
 
+/* What is escaped already is not so once more, and is cut between characters. */
+static void
+test_names_that_are_escaped(void)
+{
+    char name[200];
+    berth_error error;
+
+    berthi_fail(&error, BERTH_REASON_LEASE,
+                &(berthi_about){ .tensor = "a\\\\b\\x0a\xC3\xA9 more", .tensor_length = 11,
+                                 .is_escaped = true },
+                "x");
+    CHECK_STR(error.tensor, "a\\\\b\\x0a\xC3\xA9 ");
+    for (size_t length = 126; length <= 131; length++) {
+        memset(name, 'n', sizeof name);
+        memcpy(name + 127, "\xC3\xA9", 2);
+        berthi_fail(&error, BERTH_REASON_LEASE,
+                    &(berthi_about){ .tensor = name, .tensor_length = length,
+                                     .is_escaped = true },
+                    "x");
+        CHECK_EQ(strlen(error.tensor), length <= 128 ? length : 127 + 3);
+        CHECK_EQ(strcmp(error.tensor + strlen(error.tensor) - 3, "...") == 0, length > 128);
+    }
+}
+
 /* A path too long keeps its tail, where the file is. */
 static void
 test_paths_are_cut(void)
@@ -837,6 +861,7 @@ main(int argc, char **argv)
     T_RUN(test_fail_without_details);
     T_RUN(test_long_messages);
     T_RUN(test_names_are_cut);
+    T_RUN(test_names_that_are_escaped);
     T_RUN(test_paths_are_cut);
     T_RUN(test_fail_system);
     T_RUN(test_fail_memory_and_argument);

@@ -187,6 +187,9 @@ test_slots_that_do_not_hold_a_unit(void)
     CHECK(l.leases == NULL);
     CHECK_EQ(error.reason, BERTH_REASON_SLOTS);
     CHECK_STR(error.tensor, "model.layers.0");
+    l.planned.plan->layers[1].out.name = "a\\\\b"; /* as plans have it */
+    CHECK_EQ(leased_start(&l, &error), BERTH_ENOFIT);
+    CHECK_STR(error.tensor, "a\\\\b");
     CHECK_EQ(error.expected, tier->slot_bytes + 256);
     CHECK_EQ(error.actual, tier->slot_bytes);
     CHECK_EQ(error.has, BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES);

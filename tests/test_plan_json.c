@@ -344,6 +344,8 @@ static const struct refusal {
     { "\"home\": \"cuda:1\"", 0, "\"home\": \"cuda:0\"", "not in the list of tiers" },
     { "\"home\": \"cuda:1\"", 0, "\"home\": \"\"", "not in the list of tiers" },
     { "\"home\": \"cuda:1\"", 0, "\"home\": \"disk\"", "a disk computes no layer" },
+    { "{\"name\": \"a\"", 0, "{\"name\": \"\\u001b[31m\"", "not escaped" },
+    { "{\"name\": \"a\"", 0, "{\"name\": \"\\u202ea\\\\\"", "not escaped" },
     { "\"cause\": \"short\"", 0, "\"cause\": \"shirt\"", "unknown word" },
     { "\"offset\": 512", 0, "\"offset\": 513", "multiple of 256" },
     { "\"offset\": 512", 0, "\"offset\": 72057594037927936", "multiple of 256" },

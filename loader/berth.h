@@ -1630,8 +1630,8 @@ BERTH_API berth_status berth_plan_parse(berth_context *context, const char *text
  * status of the first: BERTH_EINTEGRITY (another checkpoint; a tensor without a berth or with
  * two, a berth of another size; KV caches that are not those of its context and batch, as far as
  * config.json tells), BERTH_EFORMAT (berths that were put elsewhere in the file: encoded where the
- * plan has no scratch, or not among what their layer brings), BERTH_ENOFIT (slots, too). A load of
- * a plan that was read refuses the same, but for budgets.
+ * plan has no scratch, not among what their layer brings, or brought and no slot has the room),
+ * BERTH_ENOFIT. A load of a plan that was read refuses the same, but for budgets.
  */
 BERTH_API berth_status berth_plan_check(const berth_plan *plan, berth_context *context,
                                         const berth_checkpoint *checkpoint,
@@ -2243,12 +2243,11 @@ typedef struct berth_model berth_model;
  * Returns BERTH_OK, BERTH_EINVAL (options), BERTH_EINTEGRITY (a plan for another
  * checkpoint), BERTH_EUNSUPPORTED (a manifest is required, which slices of tensors cannot be held
  * against), BERTH_ENOMEM. The job fails with BERTH_EINTEGRITY where a plan that was read has
- * other tensors or caches than the checkpoint, and with BERTH_EFORMAT and BERTH_ENOFIT where it was
- * edited in part, as berth_plan_check() does, with BERTH_EINVAL
- * (devices that are not those of the plan), BERTH_ENOFIT (a device has less than the plan
- * takes), BERTH_ENODEV, BERTH_EUNSUPPORTED, BERTH_ENOMEM, BERTH_EIO, with BERTH_EINTEGRITY
- * naming the tensor that is not what the manifest says, and with what reading a manifest fails
- * with.
+ * other tensors or caches than the checkpoint, and with BERTH_EFORMAT where it was edited in
+ * part, as berth_plan_check() does, with BERTH_EINVAL (devices that are not those of the plan),
+ * BERTH_ENOFIT (a device has less than the plan takes), BERTH_ENODEV, BERTH_EUNSUPPORTED,
+ * BERTH_ENOMEM, BERTH_EIO, with BERTH_EINTEGRITY naming the tensor that is not what the manifest
+ * says, and with what reading a manifest fails with.
  */
 BERTH_API berth_status berth_load_start(berth_context *context,
                                         const berth_checkpoint *checkpoint,

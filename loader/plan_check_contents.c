@@ -282,16 +282,14 @@ check_stream(checking *c, const berthi_plan_source *source, uint32_t layer,
                            .actual = left_out > 0 ? about->link_bytes : room };
     char message[BERTH_MESSAGE_CAPACITY];
 
-    if (left_out > 0) { /* of the other errors of a plan the name is a tensor's */
-        snprintf(message, sizeof message,
-                 "layer \"%s\" has other link_bytes than what of it lies elsewhere", about->name);
-        berthi_checking_tell(c, BERTH_REASON_PLAN_JSON, &where, message);
-    } else if (brought > room) {
-        where.tensor = about->name;
-        where.tensor_length = strlen(about->name);
-        berthi_checking_tell(c, BERTH_REASON_SLOTS, &where,
-                             "the plan has no slot for what is brought of this layer");
-    }
+    if (left_out == 0 && brought <= room)
+        return;
+    /* Of the other errors of a plan the name is a tensor's. */
+    snprintf(message, sizeof message,
+             left_out > 0 ? "layer \"%s\" has other link_bytes than what of it lies elsewhere"
+                          : "layer \"%s\" has no slot on its home for what is brought of it",
+             about->name);
+    berthi_checking_tell(c, BERTH_REASON_PLAN_JSON, &where, message);
 }
 
 static berth_status

@@ -282,7 +282,10 @@ uint64_t berthi_plan_usable(const berthi_plan_work *work, uint32_t tier, uint64_
 uint64_t berthi_plan_raise(const berthi_plan_work *work, uint32_t tier, uint64_t bytes);
 /* As berth_size_format(), but what is read back from the text is never less. */
 void berthi_plan_raise_format(uint64_t bytes, char *text);
-/* NO_FIT: the tier is short of room for so many bytes; `why` stands behind its budget. */
+/*
+ * NO_FIT: the tier is short of room for so many bytes; `why` stands behind its budget. Where
+ * states of training lack it, what is told is enough, or says that it is not.
+ */
 berth_status berthi_plan_refuse(const berthi_plan_work *work, uint32_t tier,
                                 uint64_t bytes, const char *why, berth_error *error);
 /* Homes of layers, or a refusal that says what would make it fit. */

@@ -259,13 +259,62 @@ fail_short(const berthi_plan_work *work, const change *changed, const char *why,
                        "is short of %s%s", size, why);
 }
 
+static const char smallest[] = ": the smallest change that would do";
+static const char at_least[] =
+    " at least, and other memory is short, too: give more to several";
+
+/* The smallest change of one tier where the known one, of `bytes`, does not do. */
+static berth_status
+try_others(const berthi_plan_work *work, const change *known, uint64_t bytes, change *best,
+           berth_error *error)
+{
+    const berthi_plan_input *const input = work->input;
+    const uint64_t enough_bytes =
+        berthi_add_capped(berthi_add_capped(berthi_plan_train_most(input->train), bytes),
+                          berthi_plan_rings(work));
+    berth_status status = BERTH_OK;
+
+    for (uint32_t t = 0; t < input->tier_count && status == BERTH_OK; t++) {
+        const change most = { t, berthi_plan_raise(work, t, enough_bytes) };
+        const uint64_t low = t == known->tier ? known->raise : 0;
+
+        if (input->tiers[t].budget != UINT64_MAX && most.raise != UINT64_MAX)
+            status = measure(work, NULL, all_fits, low, best, &most, error);
+    }
+    return status;
+}
+
+/*
+ * What training leaves of one tier comes to another, and with more memory some layers have
+ * other homes: what would do is tried before it is told.
+ */
+static berth_status
+refuse_training(const berthi_plan_work *work, const change *known, uint64_t bytes,
+                const char *why, berth_error *error)
+{
+    change best = { BERTHI_NO_TIER, UINT64_MAX };
+    bool does = false;
+    berth_status status = all_fits(work, NULL, known, &does, error);
+
+    if (status == BERTH_OK && does)
+        return fail_short(work, known, why, error);
+    if (status == BERTH_OK)
+        status = try_others(work, known, bytes, &best, error);
+    if (status != BERTH_OK)
+        return status;
+    return best.tier != BERTHI_NO_TIER ? fail_short(work, &best, smallest, error)
+                                       : fail_short(work, known, at_least, error);
+}
+
 berth_status
 berthi_plan_refuse(const berthi_plan_work *work, uint32_t tier, uint64_t bytes,
                    const char *why, berth_error *error)
 {
     const change changed = { .tier = tier, .raise = berthi_plan_raise(work, tier, bytes) };
 
-    return fail_short(work, &changed, why, error);
+    if (work->input->train == NULL || work->input->is_trial || changed.raise == UINT64_MAX)
+        return fail_short(work, &changed, why, error);
+    return refuse_training(work, &changed, bytes, why, error);
 }
 
 /* The device that lacks least, most likely; the first of those alike. */
@@ -313,11 +362,9 @@ refuse(const berthi_plan_work *work, const berthi_home_problem *problem,
     if (status != BERTH_OK)
         return status;
     if (best.whole.tier != BERTHI_NO_TIER)
-        return fail_short(work, &best.whole, ": the smallest change that would do", error);
+        return fail_short(work, &best.whole, smallest, error);
     if (best.homed.tier != BERTHI_NO_TIER)
-        return fail_short(work, &best.homed,
-                          " at least, and other memory is short, too: give more to several",
-                          error);
+        return fail_short(work, &best.homed, at_least, error);
     if (is_all_kept_free(work))
         return berthi_fail(error, BERTH_REASON_NO_FIT, NULL,
                            "all that there is of devices is kept free: reserve less");

@@ -147,11 +147,30 @@ load(program *p, berth_error *error)
     return status;
 }
 
+/* What the checkpoint has quantized counts, too: the plan alone tells. */
+static berth_status
+check_int8_inputs(const program *p, berth_error *error)
+{
+    bool has_int8 = false;
+    berth_berth berth;
+
+    if (!p->options.has_int8_inputs)
+        return BERTH_OK;
+    for (uint64_t i = 0;
+         !has_int8 && berth_plan_get_berth(p->plan, i, &berth, NULL, 0) == BERTH_OK; i++)
+        has_int8 = berth.encoding == BERTH_ENCODING_INT8;
+    return has_int8 ? BERTH_OK
+                    : llama_fail(error, BERTH_EINVAL, NULL,
+                                 "--int8-activations has no effect without weights of int8");
+}
+
 static berth_status
 make_model(program *p, berth_error *error)
 {
     berth_status status = make_plan(p, error);
 
+    if (status == BERTH_OK)
+        status = check_int8_inputs(p, error);
     if (status == BERTH_OK)
         status = load(p, error);
     p->is_refused = load_is_refused(status);

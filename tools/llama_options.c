@@ -254,6 +254,8 @@ check(const llama_options *o, berth_error *error)
         return refuse_value(error, "--compute", o->compute, "one of host|device");
     if (o->activations != NULL && !may_compute_on_devices(o))
         return refuse(error, "--activations", "has no effect without --compute device");
+    if (o->threads > 0 && o->compute != NULL && may_compute_on_devices(o))
+        return refuse(error, "--threads", "has no effect with --compute device");
     /* What is wrong in it, before anything is opened. */
     return llama_options_plan(o, &made, error);
 }

@@ -1357,7 +1357,8 @@ typedef struct berth_plan_options {
     const char *const *pins; /* "lm_head=cuda:0", "model.layers.0-9=cpu"              */
     uint32_t pin_count;
     int32_t no_offload;     /* 1: all of it on devices that compute, or no plan       */
-    /* Whose map is followed; both NULL: berth's own planner decides. */
+    /* Whose map is followed; both NULL: berth's own planner decides. Not together with `reserve`,
+       `pins` or, but for states of training, `no_offload`: a map is followed to the brim. */
     const char *mode;       /* "auto", "balanced", "balanced_low_0", "sequential": the map
                                of from_pretrained() in the release `like`; max_memory is
                                then read as it reads it                               */

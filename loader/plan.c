@@ -48,6 +48,22 @@ check_texts(const berth_plan_options *options, berth_error *error)
     return BERTH_OK;
 }
 
+/* States of training are in no map. */
+static berth_status
+check_mapped(const berth_plan_options *options, berth_error *error)
+{
+    if (options->pin_count > 0)
+        return berthi_fail_argument(error, "pins",
+                                    "are for berth's own planner: put them into the map");
+    if (options->reserve != NULL)
+        return berthi_fail_argument(error, "reserve",
+                                    "is for berth's own planner: a map is followed to the brim");
+    if (options->no_offload != 0 && options->train == NULL)
+        return berthi_fail_argument(error, "no_offload",
+                                    "is for berth's own planner: a map says what is offloaded");
+    return BERTH_OK;
+}
+
 static berth_status
 check_use(const berth_plan_options *options, berth_error *error)
 {
@@ -64,9 +80,12 @@ check_use(const berth_plan_options *options, berth_error *error)
         return berthi_fail_argument(error, "expert_hits", "is more than all");
     if (options->mode != NULL && options->device_map != NULL)
         return berthi_fail_argument(error, "mode", "and a device map exclude each other");
-    if (options->pin_count > 0 && (options->mode != NULL || options->device_map != NULL))
-        return berthi_fail_argument(error, "pins",
-                                    "are for berth's own planner: put them into the map");
+    if (options->mode != NULL || options->device_map != NULL) {
+        const berth_status status = check_mapped(options, error);
+
+        if (status != BERTH_OK)
+            return status;
+    }
     if (options->rank > 0 && options->rank >= options->ranks)
         return berthi_fail_argument(error, "rank", "is not below ranks");
     if (options->ranks > 1 && options->mode != NULL)

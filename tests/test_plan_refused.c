@@ -340,6 +340,31 @@ test_error_of_before(void)
     planned_end(&p);
 }
 
+/* What a map is not asked for. */
+static void
+check_of_maps(void)
+{
+    static const char *const pins[] = { "lm_head=cpu" };
+
+    for (int i = 0; i < 2; i++) {
+        const char *const mode = i == 0 ? "auto" : NULL;
+        const char *const map = i == 1 ? "map.json" : NULL;
+        berth_plan_options options = loaded_options("0=1GiB");
+
+        options.mode = mode;
+        options.device_map = map;
+        options.reserve = "0=1MiB";
+        refuse(options, BERTH_EINVAL, "followed to the brim");
+        options.reserve = NULL;
+        options.no_offload = 1;
+        refuse(options, BERTH_EINVAL, "says what is offloaded");
+        options.no_offload = 0;
+        options.pins = pins;
+        options.pin_count = 1;
+        refuse(options, BERTH_EINVAL, "put them into the map");
+    }
+}
+
 static void
 test_options_refused(void)
 {
@@ -376,6 +401,7 @@ test_options_refused(void)
     options.mode = "auto";
     options.device_map = "map.json";
     refuse(options, BERTH_EINVAL, "exclude each other");
+    check_of_maps();
     options = loaded_options("0=1GiB");
     options.type = BERTH_ENCODING_NF4;
     options.storage = BERTH_U64; /* the first of all dtypes */

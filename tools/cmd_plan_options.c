@@ -41,6 +41,24 @@ check_training(const cli_call *call, const plan_arguments *a)
     return status;
 }
 
+/* A map says where everything lies, and is followed to the brim; states of training are not in
+ * it. */
+static berth_status
+check_mapped(const cli_call *call, const plan_arguments *a)
+{
+    static const char *const of_planning[] = { "pin", "reserve-percent", "reserve",
+                                               "no-offload" };
+    const char *const why =
+        a->device_map != NULL ? "with --device-map" : "with --mode or --like";
+    const size_t count =
+        sizeof of_planning / sizeof of_planning[0] - (a->train.method != NULL);
+    berth_status status = BERTH_OK;
+
+    for (size_t i = 0; i < count && status == BERTH_OK; i++)
+        status = cli_refuse(call, of_planning[i], why);
+    return status;
+}
+
 berth_status
 plan_check_arguments(const cli_call *call)
 {
@@ -59,6 +77,8 @@ plan_check_arguments(const cli_call *call)
         status = cli_refuse(call, "mode", "with --device-map");
     if (status == BERTH_OK && is_imitating && a->device_map == NULL)
         status = cli_refuse(call, "tensor-parallel", "with --mode or --like");
+    if (status == BERTH_OK && (is_imitating || a->device_map != NULL))
+        status = check_mapped(call, a);
     if (status == BERTH_OK && why_not != NULL)
         status = cli_refuse(call, "cpu-offload", why_not);
     if (status == BERTH_OK && why_not != NULL)

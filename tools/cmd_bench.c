@@ -171,6 +171,10 @@ check_arguments(const cli_call *call)
         status = cli_refuse(call, "offload-dir", "without --plan");
     if (status == BERTH_OK && a->disk == NULL)
         status = cli_refuse(call, "file", "without --disk");
+    if (status == BERTH_OK && a->disk == NULL && !has_model)
+        status = cli_refuse(call, "io", "without MODEL or --disk");
+    if (status == BERTH_OK && a->disk == NULL && !has_model)
+        status = cli_refuse(call, "jobs", "without MODEL or --disk");
     if (status == BERTH_OK && a->links == NULL)
         status = cli_refuse(call, "force", "without --write-links");
     if (status == BERTH_OK && a->wants_json)

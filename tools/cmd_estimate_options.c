@@ -255,6 +255,8 @@ take_training(estimate_call *r)
     if (status == BERTH_OK)
         status = take_number(r, "workers", a->workers, 0, UINT32_MAX,
                              "a number from 0 to 4294967295", &train->workers);
+    if (status == BERTH_OK && train->workers == 0)
+        status = cli_refuse(r->s->call, "prefetch-factor", "with --workers 0");
     return status == BERTH_OK ? take_trained_type(r) : status;
 }
 

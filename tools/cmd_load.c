@@ -205,6 +205,8 @@ check_arguments(const cli_call *call)
             status = cli_refuse(call, of_planning[i], "with --plan");
     if (status == BERTH_OK && a->wants_json)
         status = cli_refuse(call, "quiet", "with --json");
+    if (status == BERTH_OK && a->is_quiet)
+        status = cli_refuse(call, "memory", "with --quiet");
     if (status == BERTH_OK && a->is_unverified)
         status = cli_refuse(call, "verify", "with --no-verify");
     if (status == BERTH_OK && a->is_unverified)

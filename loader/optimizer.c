@@ -294,6 +294,16 @@ sort(berth_optimizer *o, berth_error *error)
     return BERTH_OK;
 }
 
+bool
+berthi_optimizer_has_name(const berth_optimizer *o, const char *name)
+{
+    const berthi_trained_tensor named = { .name = name };
+    const berthi_trained_tensor *const key = &named;
+
+    return bsearch(&key, o->by_name, o->parameter_count, sizeof *o->by_name, compare_names)
+           != NULL;
+}
+
 berth_status
 berthi_optimizer_take_parameters(berth_optimizer *o, const berth_parameter *parameters,
                                  uint64_t count, bool has_values, berth_error *error)

@@ -172,6 +172,8 @@ int32_t berthi_optimizer_place(const berth_optimizer *optimizer,
                                const berthi_trained_tensor *parameter, int32_t place);
 /* What a group's updates are made with. */
 berthi_update_settings berthi_group_settings(const berth_optimizer_group *group, float scale);
+/* A parameter is called so. */
+bool berthi_optimizer_has_name(const berth_optimizer *optimizer, const char *name);
 /* ARGUMENT about a parameter. */
 berth_status berthi_optimizer_fail(const berthi_trained_tensor *parameter, berth_error *error,
                                    const char *what);

@@ -13,7 +13,8 @@
 #include "loader/optimizer_file.h"
 
 #define OLD_BLOCK 2048u /* of the published library before 0.44 */
-#define NESTED    "__bnb_optimizer_quant_state__."
+#define NEST      "__bnb_optimizer_quant_state__"
+#define NESTED    NEST "."
 #define MAP       256u
 
 static const char *const keys[BERTHI_STATE_KEY_COUNT] = {
@@ -95,16 +96,29 @@ torch_key(int32_t kind, uint32_t key)
     return names[kind][key - BERTHI_STATE_KEY_STATE1];
 }
 
+/* A parameter may be called as what is nested of this one: the keys are its own then. */
+static bool
+may_nest(const look *l)
+{
+    const size_t length = strlen(l->parameter->name);
+    char *const name = l->search->name;
+
+    memcpy(name, l->parameter->name, length);
+    memcpy(name + length, "." NEST, sizeof "." NEST);
+    return !berthi_optimizer_has_name(l->search->optimizer, name);
+}
+
 static void
 find_keys(const look *l)
 {
     const int32_t kind = l->search->optimizer->groups[l->parameter->group].kind;
+    const bool nests = may_nest(l);
 
     for (uint32_t i = 0; i < BERTHI_STATE_KEY_COUNT; i++) {
         const char *const other = torch_key(kind, i);
         uint64_t number = find(l, "", keys[i]);
 
-        if (number == BERTH_NO_TENSOR)
+        if (number == BERTH_NO_TENSOR && nests)
             number = find(l, NESTED, keys[i]);
         if (number == BERTH_NO_TENSOR && other != NULL)
             number = find(l, "", other);

@@ -624,6 +624,61 @@ test_nested_keys_are_found(void)
     free(o);
 }
 
+/* Two parameters, of which the second is called as what is nested of the first. */
+static void
+load_two(const char *path, const other *first, const other *second)
+{
+    static float values[2][N];
+    static float read[N];
+    const berth_optimizer_group group =
+        trained_group(BERTH_UPDATE_ADAMW, 32, BERTH_STATES_DEVICE);
+    const berth_optimizer_options options = small_pages();
+    const other *const expected[] = {first, second};
+    berth_optimizer *optimizer = NULL;
+    berth_parameter p[2];
+    berth_error error;
+
+    for (uint32_t i = 0; i < 2; i++)
+        p[i] = (berth_parameter){ .name = i == 0 ? "p" : "p.__bnb_optimizer_quant_state__",
+                                  .shape = shape_n,
+                                  .rank = 1,
+                                  .dtype = BERTH_F32,
+                                  .values = values[i] };
+    T_REQUIRE(berth_optimizer_create(context, &group, 1, p, 2, &options, &optimizer, NULL)
+              == BERTH_OK);
+    log_lines[0] = '\0';
+    if (!CHECK_EQ(berth_optimizer_load(optimizer, path, &error), BERTH_OK))
+        T_NOTE("%s: %s", error.tensor, error.message);
+    CHECK_STR(log_lines, "");
+    for (uint32_t i = 0; i < 4; i++) {
+        CHECK_EQ(berth_optimizer_read(optimizer, i / 2, i % 2, 0, N, read, NULL), BERTH_OK);
+        CHECK_MEM(read, expected[i / 2]->values[i % 2], sizeof read);
+    }
+    berth_optimizer_destroy(optimizer);
+}
+
+/* The keys are the second one's: the first has none that are nested. */
+static void
+test_a_name_that_is_nested_has_its_own_keys(void)
+{
+    const char *const path = fixture_format("%s/two.safetensors", folder);
+    other *const o = make_other(256, false);
+    other *const coded = make_other(256, false);
+    fixture_builder *const b = begin_coded(coded, "__bnb_optimizer_quant_state__.", 17);
+    const int64_t step = 77;
+
+    for (uint32_t i = 0; i < N; i++)
+        o->values[0][i] = o->values[1][i] = (float)i;
+    add(b, "__bnb_optimizer_quant_state__.", "step", "I64", NULL, &step);
+    add(b, "", "state1", "F32", shape_n, o->values[0]);
+    add(b, "", "state2", "F32", shape_n, o->values[1]);
+    add(b, "", "step", "I64", NULL, &step);
+    fixture_finish(b, path);
+    load_two(path, o, coded);
+    free(coded);
+    free(o);
+}
+
 static void
 test_old_blocks_and_maps_are_encoded_anew(void)
 {
@@ -716,6 +771,7 @@ main(int argc, char **argv)
     T_RUN(test_f32_copies_are_made_or_left);
     T_RUN(test_sums_begin_anew_after_a_load);
     T_RUN(test_nested_keys_are_found);
+    T_RUN(test_a_name_that_is_nested_has_its_own_keys);
     T_RUN(test_old_blocks_and_maps_are_encoded_anew);
     T_RUN(test_torch_names_are_found);
     berth_context_destroy(context);

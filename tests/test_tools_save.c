@@ -160,6 +160,25 @@ test_keeps(void)
     CHECK_EQ(fixture_count(folder), 1);
 }
 
+/* A link that leads nowhere is there, too. */
+static void
+test_link_to_nothing(void)
+{
+    const char *const folder = fixture_folder();
+    const char *const path = fixture_format("%s/plan.json", folder);
+    save v;
+
+    fixture_link("nowhere", path);
+    CHECK_EQ(save_begin(&v, &command, path, false), BERTH_EINVAL);
+    check_told(path, BERTH_REASON_EXISTS, EEXIST);
+    CHECK_EQ(fixture_count(folder), 1);
+    CHECK_EQ(save_begin(&v, &command, path, true), BERTH_OK);
+    output_text(&v.out, "new");
+    CHECK_EQ(save_end(&v, BERTH_OK), BERTH_OK);
+    check_text(path, "new");
+    CHECK_EQ(fixture_count(folder), 1);
+}
+
 /* Somebody else makes a file of this name meanwhile. */
 static void
 test_meets_another(void)
@@ -424,6 +443,7 @@ main(int argc, char **argv)
     T_RUN(test_mode_stays);
     T_RUN(test_owner_stays);
     T_RUN(test_weights);
+    T_RUN(test_link_to_nothing);
     T_RUN(test_meets_another);
     T_RUN(test_temporary_name_is_taken);
     T_RUN(test_long_name);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_tools_save.c - files that appear when they are complete; counts in words. */
-#define _POSIX_C_SOURCE 200809L
+#define _DEFAULT_SOURCE /* setgroups() */
 
 #include <errno.h>
+#include <grp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,6 +106,39 @@ test_owner_stays(void)
     CHECK_EQ(stat(path, &found), 0);
     CHECK_EQ(found.st_uid, 12345);
     CHECK_EQ(found.st_gid, 23456);
+}
+
+/* Who may not gives it to the group at least. */
+static void
+test_group_stays(void)
+{
+    const char *const folder = fixture_folder();
+    const gid_t group = 23456;
+    struct stat found;
+    int status = 0;
+    pid_t child;
+
+    if (geteuid() != 0)
+        T_SKIP("only root may become somebody else");
+    fixture_text(fixture_format("%s/plan.json", folder), "old");
+    CHECK_EQ(chown(fixture_format("%s/plan.json", folder), 12345, group), 0);
+    CHECK_EQ(chmod(folder, 0777), 0);
+    child = fork();
+    if (child == 0) {
+        save v;
+
+        if (chdir(folder) != 0 || setgroups(1, &group) != 0 || setgid(12346) != 0
+            || setuid(12346) != 0)
+            _exit(1);
+        if (save_begin(&v, &command, "plan.json", true) != BERTH_OK)
+            _exit(2);
+        _exit(save_end(&v, BERTH_OK) == BERTH_OK ? 0 : 3);
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    CHECK_EQ(WEXITSTATUS(status), 0);
+    CHECK_EQ(stat(fixture_format("%s/plan.json", folder), &found), 0);
+    CHECK_EQ(found.st_uid, 12346);
+    CHECK_EQ(found.st_gid, group);
 }
 
 /* Not even where what is there may be replaced; what only begins like weights is none. */
@@ -256,7 +290,12 @@ test_signal(void)
     if (child == 0) {
         signal(SIGTERM, SIG_DFL);
         interrupt_init();
-        if (save_begin(&done, &command, other, false) != BERTH_OK
+        /* What is complete is forgotten: more than there is room for. */
+        for (int i = 0; i < 5; i++)
+            if (save_begin(&done, &command, other, true) != BERTH_OK
+                || save_end(&done, BERTH_OK) != BERTH_OK)
+                _exit(1);
+        if (save_begin(&done, &command, other, true) != BERTH_OK
             || save_begin(&v, &command, path, false) != BERTH_OK
             || save_end(&done, BERTH_OK) != BERTH_OK)
             _exit(1);
@@ -442,6 +481,7 @@ main(int argc, char **argv)
     T_RUN(test_keeps);
     T_RUN(test_mode_stays);
     T_RUN(test_owner_stays);
+    T_RUN(test_group_stays);
     T_RUN(test_weights);
     T_RUN(test_link_to_nothing);
     T_RUN(test_meets_another);

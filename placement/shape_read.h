@@ -2,8 +2,9 @@
 /*
  * shape_read.h - members of config.json as numbers, between shape.c (the model),
  * shape_around.c (what stands around it), shape_biases.c (its biases and norms),
- * shape_layers.c (its layers), shape_words.c (a word for each), shape_state.c (those
- * with a state), shape_compress.c (DeepSeek V4) and shape_fill.c (models that fill gaps).
+ * shape_rules.c (which layers differ), shape_layers.c (its layers), shape_words.c (a word
+ * for each), shape_state.c (those with a state), shape_compress.c (DeepSeek V4) and
+ * shape_fill.c (models that fill gaps).
  */
 #ifndef BERTH_PLACEMENT_SHAPE_READ_H
 #define BERTH_PLACEMENT_SHAPE_READ_H

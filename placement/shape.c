@@ -14,7 +14,6 @@
 ALIASES(hidden_keys, "hidden_size", "n_embd", "d_model", "n_embed", "dim");
 ALIASES(layer_keys, "num_hidden_layers", "n_layer", "num_layers", "n_layers");
 ALIASES(decoder_keys, "num_decoder_layers", "decoder_layers", "num_layers");
-ALIASES(encoder_keys, "encoder_layers", "num_layers");
 ALIASES(decoder_head_keys, "num_heads", "decoder_attention_heads");
 ALIASES(decoder_width_keys, "d_ff", "decoder_ffn_dim");
 ALIASES(head_keys, "num_attention_heads", "n_head", "num_heads", "n_heads", "attention_heads");
@@ -192,7 +191,10 @@ ties(berthi_shape_reading *r, bool fallback)
     r->model = r->root; /* the outer one decides, where both are there */
     is_tied = berthi_shape_flag(r, "tie_word_embeddings", is_tied);
     r->model = model;
-    return is_tied;
+    /* DeBERTa's later heads are those of its words, whatever else is said. */
+    return is_tied
+           || (r->shape->family->flags & BERTHI_FAMILY_DISTANCES
+               && !berthi_shape_flag(r, "legacy", true));
 }
 
 /* ------------------------------------------------------- what all layers share */
@@ -352,25 +354,6 @@ read_positions(berthi_shape_reading *r, uint64_t flags)
         shape->side_rank =
             berthi_shape_member(r, "laurel_rank", 1, BERTHI_SHAPE_WIDTH, 64);
     }
-    if (flags & BERTHI_FAMILY_AUDIO) {
-        shape->encoder_positions =
-            berthi_shape_member(r, "max_source_positions", 1, BERTHI_SHAPE_TOKENS, 1500);
-        shape->sound_bands =
-            berthi_shape_member(r, "num_mel_bins", 1, BERTHI_SHAPE_HEADS, 80);
-    }
-}
-
-/* BART has one for both readers and, where they are not tied to it, one for each, too. */
-static uint64_t
-word_tables(berthi_shape_reading *r, uint64_t flags)
-{
-    if ((flags & BERTHI_FAMILY_ENCODER) == 0)
-        return 1;
-    if (!berthi_shape_flag(r, "share_encoder_decoder_embeddings", true))
-        return 2;
-    return r->shape->ties_embeddings || flags & (BERTHI_FAMILY_RELATIVE | BERTHI_FAMILY_AUDIO)
-               ? 1
-               : 3;
 }
 
 /* LongCat's files count two as one; the number of all is a name that others give it. */
@@ -402,12 +385,11 @@ read_model(berthi_shape_reading *r)
     shape->hidden =
         berthi_shape_need(r, hidden_keys, BERTHI_SHAPE_WIDTH / 16, family->hidden);
     shape->layers = count_layers(r);
-    if (has_encoder)
-        shape->encoder_layers =
-            berthi_shape_need(r, encoder_keys, BERTHI_SHAPE_LAYERS, 0);
     shape->vocabulary =
         berthi_shape_need(r, vocabulary_keys, UINT32_MAX, family->vocabulary);
-    shape->word_tables = word_tables(r, family->flags);
+    shape->word_tables = 1;
+    if (has_encoder)
+        berthi_shape_read_pair(r);
     /* OPT has its words narrower in one of its models. */
     shape->embedding = berthi_shape_member(r, "word_embed_proj_dim", 1,
                                            BERTHI_SHAPE_WIDTH / 16, shape->hidden);

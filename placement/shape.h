@@ -130,6 +130,7 @@ typedef struct berthi_shape {
     uint64_t hidden;           /* h                                                 */
     uint64_t vocabulary;       /* V                                                 */
     uint64_t word_tables;      /* of the embeddings, for one reader each            */
+    uint64_t other_words;      /* rows of one more such table, of a reader's own words; 0: none */
     uint64_t embedding;        /* width of the embeddings; not h: two matrices turn it */
     uint64_t positions;        /* longest context it was made for; 0: not said      */
     uint64_t learned_positions; /* rows of a table of positions; 0: rotary or none  */
@@ -137,6 +138,8 @@ typedef struct berthi_shape {
     uint64_t encoder_layers;   /* 0: none                                           */
     uint64_t encoder_positions; /* rows of its table, which it fills; 0: it has none */
     uint64_t sound_bands;      /* that an encoder hears; 0: it reads words          */
+    uint64_t prompt_rows;      /* of prompts that are learned, for each layer; 0: none */
+    uint64_t prompt_width;     /* on their way to a layer                           */
     uint64_t token_types;      /* rows of a table of them; 0: none                  */
     uint64_t relative_rows;    /* of a table of positions a side; 0: none           */
     bool has_global_tokens;    /* an encoder of its own has, with a table and norms: LongT5 */
@@ -214,9 +217,9 @@ typedef struct berthi_weight {
 
 /*
  * A layer of a kind has at most 40 different weights, whatever a file says that its class does not
- * have; the model 25 more.
+ * have; the model 31 more.
  */
-#define BERTHI_WEIGHT_KINDS (BERTHI_LAYER_KINDS * 40u + 25u)
+#define BERTHI_WEIGHT_KINDS (BERTHI_LAYER_KINDS * 40u + 31u)
 
 typedef struct berthi_weight_list {
     uint32_t count;

@@ -78,14 +78,14 @@ read_class(berthi_shape_reading *r)
                                            NULL };
     const berthi_json_value *const first =
         berthi_json_first(berthi_json_find(r->root, "architectures"));
-    const char *name = "";
 
     r->shape->has_head = true;
-    if (!berthi_json_can_read_string(first, &name)
-        || ends_with_one(berthi_text_of(name), of_words))
+    r->class_name = "";
+    if (!berthi_json_can_read_string(first, &r->class_name)
+        || ends_with_one(berthi_text_of(r->class_name), of_words))
         return;
     r->shape->is_other_class = true;
-    r->shape->has_head = !ends_with_one(berthi_text_of(name), without);
+    r->shape->has_head = !ends_with_one(berthi_text_of(r->class_name), without);
 }
 
 void

@@ -46,6 +46,8 @@ head_biases(berthi_shape_reading *r, uint64_t flags)
 
     if (flags & BERTHI_FAMILY_PLAIN_HEAD)
         return r->shape->has_mlp_bias;
+    if (flags & BERTHI_FAMILY_ENCODER && r->shape->encoder_layers == 0)
+        return 0; /* a decoder by itself */
     if (!is_filling)
         return berthi_shape_flag(r, "lm_head_bias",
                                  flags & BERTHI_FAMILY_HEAD_BIAS

@@ -253,23 +253,29 @@ add_layer(berthi_shape_reading *r, const berthi_layer *layer)
     return shape->kind_count++;
 }
 
+static void
+add_encoder(berthi_shape_reading *r)
+{
+    berthi_layer encoder = r->layer;
+
+    encoder.intermediate =
+        berthi_shape_member(r, "encoder_ffn_dim", 1, BERTHI_SHAPE_WIDTH, encoder.intermediate);
+    encoder.count = r->shape->encoder_layers;
+    encoder.is_encoder = true;
+    encoder.attention = BERTHI_ATTENTION_NONE;
+    (void)add_layer(r, &encoder);
+}
+
 void
 berthi_shape_read_layers(berthi_shape_reading *r)
 {
     berthi_shape *const shape = r->shape;
     berthi_layer_rules rules = berthi_shape_read_rules(r);
 
-    if (shape->encoder_layers > 0) {
-        berthi_layer encoder = r->layer;
-
-        encoder.intermediate =
-            berthi_shape_member(r, "encoder_ffn_dim", 1, BERTHI_SHAPE_WIDTH, encoder.intermediate);
-        encoder.count = shape->encoder_layers;
-        encoder.is_encoder = true;
-        encoder.attention = BERTHI_ATTENTION_NONE;
-        (void)add_layer(r, &encoder);
+    if (shape->encoder_layers > 0)
+        add_encoder(r);
+    if (shape->family->flags & BERTHI_FAMILY_ENCODER)
         r->layer.has_cross = true;
-    }
     if (shape->family->flags & BERTHI_FAMILY_CLASSIC && r->layer.attention == BERTHI_ATTENTION_HEADS
         && berthi_shape_flag(r, "add_cross_attention", false))
         r->layer.has_cross = true; /* of an encoder in another file */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * shape_making.h - adding weights to a list, between shape_weights.c (the model),
- * shape_state.c (layers with a state), shape_compress.c (DeepSeek V4) and shape_fill.c
- * (models that fill gaps).
+ * shape_state.c (layers with a state), shape_compress.c (DeepSeek V4), shape_fill.c
+ * (models that fill gaps) and shape_pair.c (an encoder before a decoder).
  */
 #ifndef BERTH_PLACEMENT_SHAPE_MAKING_H
 #define BERTH_PLACEMENT_SHAPE_MAKING_H
@@ -31,6 +31,9 @@ void berthi_shape_add_linear(berthi_shape_making *m, const char *module, uint64_
 /* `norms` norms of one width; with their biases where the family has them. */
 void berthi_shape_add_norms(berthi_shape_making *m, uint64_t elements, uint64_t norms);
 
+/* Of models with an encoder: tables of words, and what is beside the layers. */
+void berthi_shape_add_words(berthi_shape_making *m);
+void berthi_shape_add_pair(berthi_shape_making *m);
 /* All weights of a STATE layer but its MLP and norms. */
 void berthi_shape_add_state(berthi_shape_making *m);
 /* COMPRESSED: a layer but its MLP and norms, and what is outside of layers. */

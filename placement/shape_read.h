@@ -2,9 +2,9 @@
 /*
  * shape_read.h - members of config.json as numbers, between shape.c (the model),
  * shape_around.c (what stands around it), shape_biases.c (its biases and norms),
- * shape_rules.c (which layers differ), shape_layers.c (its layers), shape_words.c (a word
- * for each), shape_state.c (those with a state), shape_compress.c (DeepSeek V4) and
- * shape_fill.c (models that fill gaps).
+ * shape_pair.c (an encoder before it), shape_rules.c (which layers differ),
+ * shape_layers.c (its layers), shape_words.c (a word for each), shape_state.c (those with
+ * a state), shape_compress.c (DeepSeek V4) and shape_fill.c (models that fill gaps).
  */
 #ifndef BERTH_PLACEMENT_SHAPE_READ_H
 #define BERTH_PLACEMENT_SHAPE_READ_H
@@ -24,6 +24,7 @@ typedef struct berthi_shape_reading {
     const berthi_json_value *root;
     const berthi_json_value *model; /* the language model's object: root or inside */
     const char *file;
+    const char *class_name; /* the first of "architectures"; "": not said */
     berth_error *error;
     berth_status status;
     berthi_shape *shape;
@@ -55,6 +56,9 @@ bool berthi_shape_flag(berthi_shape_reading *r, const char *key, bool fallback);
 
 /* Which object is the language model, and what a file says of the whole. */
 void berthi_shape_read_around(berthi_shape_reading *r);
+
+/* ENCODER: what the encoder has, and both sides; of a model whose words are counted. */
+void berthi_shape_read_pair(berthi_shape_reading *r);
 
 /* Which biases and norms there are; of a model whose ties are read. */
 void berthi_shape_read_biases(berthi_shape_reading *r);

@@ -326,19 +326,6 @@ add_layers(berthi_shape_making *m, uint32_t kind)
     berthi_shape_add_norms(m, m->shape->hidden, m->shape->layer_norms + layer->has_cross);
 }
 
-/* Two convolutions over time, of three steps each, and the positions behind them. */
-static void
-add_ear(berthi_shape_making *m)
-{
-    const berthi_shape *const shape = m->shape;
-    const uint64_t hidden = shape->hidden;
-
-    berthi_shape_add_vector(m, "conv1", hidden * shape->sound_bands * 3 + hidden);
-    berthi_shape_add_vector(m, "conv2", hidden * hidden * 3 + hidden);
-    berthi_shape_add_matrix(m, "embed_positions", BERTHI_WEIGHT_EMBEDDING,
-                            shape->encoder_positions, hidden);
-}
-
 /*
  * What an encoder reads words with is the decoder's, but for positions and norms. T5 has
  * positions as one small table in each.
@@ -351,13 +338,9 @@ add_outer(berthi_shape_making *m)
     /* Electra looks up all it knows of a token in tables as narrow as that of words. */
     const uint64_t wide =
         berthi_shape_has(m, BERTHI_FAMILY_NARROW) ? shape->embedding : hidden;
-    const uint64_t readers =
-        berthi_shape_has(m, BERTHI_FAMILY_ENCODER) && shape->sound_bands == 0 ? 2 : 1;
+    const uint64_t readers = shape->encoder_layers > 0 && shape->sound_bands == 0 ? 2 : 1;
 
-    m->count = shape->word_tables;
-    berthi_shape_add_matrix(m, "embed_tokens", BERTHI_WEIGHT_EMBEDDING, shape->vocabulary,
-                            shape->embedding);
-    m->count = 1;
+    berthi_shape_add_words(m);
     if (shape->embedding != wide) {
         berthi_shape_add_matrix(m, "project_in", BERTHI_WEIGHT_LINEAR, hidden,
                                 shape->embedding);
@@ -396,8 +379,7 @@ add_outer(berthi_shape_making *m)
         berthi_shape_add_matrix(m, "altup_projections", BERTHI_WEIGHT_LINEAR, hidden,
                                 hidden);
     m->count = 1;
-    if (berthi_shape_has(m, BERTHI_FAMILY_AUDIO))
-        add_ear(m);
+    berthi_shape_add_pair(m);
     berthi_shape_add_beside(m);
 }
 

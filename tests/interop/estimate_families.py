@@ -159,6 +159,20 @@ VARIANTS = [
     ("nemotron_h", {"hybrid_override_pattern": "M-M*-ME-*E", "moe_latent_size": 512}),
     ("recurrent_gemma", {"lru_width": 1280, "num_hidden_layers": 7, "num_key_value_heads": 1,
                          "attention_bias": True}),
+    ("mvp", {"use_prompt": True}),
+    ("mvp", {"use_prompt": True, "prompt_length": 20, "prompt_mid_dim": 50, "encoder_layers": 3,
+             "decoder_layers": 5}),
+    ("marian", {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 60000}),
+    ("marian", {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 60000,
+                "tie_word_embeddings": False}),
+    ("marian", {"tie_word_embeddings": False, "decoder_vocab_size": 60000}),
+    ("marian", {"decoder_vocab_size": 60000}),
+    ("deberta-v2", {"legacy": False, "tie_word_embeddings": False}),
+    ("deberta", {"legacy": False, "tie_word_embeddings": False}),
+    ("bart", {"architectures": ["BartForCausalLM"]}),
+    ("mbart", {"architectures": ["MBartForCausalLM"], "tie_word_embeddings": False}),
+    ("mvp", {"architectures": ["MvpForCausalLM"], "use_prompt": True}),
+    ("whisper", {"architectures": ["WhisperForCausalLM"]}),
 ]
 # What no count depends on.
 NOISE = re.compile(r"_token_id$|dropout|_pdrop|^output_|_eps(ilon)?$|initializer|^use_cache$|"
@@ -176,17 +190,17 @@ def types():
 
 def count(kind, config):
     """Of what a checkpoint has: buffers that are saved, too, and tied tensors once."""
-    name = CLASSES.get(kind, "AutoModelForCausalLM")
+    name = (config.architectures or [CLASSES.get(kind, "AutoModelForCausalLM")])[0]
     with torch.device("meta"):
         made = getattr(transformers, name)
         model = (made.from_config if name.startswith("Auto") else made._from_config)(config)
     saved = set(model.state_dict())
+    is_body = name == CLASSES.get(kind) and name.endswith("Model")
+    has_head = is_body and not getattr(config, "tie_word_embeddings", False)
     return (sum(p.numel() for p in model.parameters())
             + sum(b.numel() for buffer, b in model.named_buffers() if buffer in saved
                   and SAVED.search(buffer))
-            + (config.vocab_size * config.hidden_size
-               if name.endswith("Model") and not getattr(config, "tie_word_embeddings", False)
-               else 0))
+            + (config.vocab_size * config.hidden_size if has_head else 0))
 
 
 def plain(value):

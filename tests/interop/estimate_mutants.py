@@ -33,7 +33,8 @@ LEFT = re.compile("vocab_size_per_layer|layer_types|pretraining_tp|chunk|^quanti
                   "norm_topk|logit|clip|classif|_vision|_scale|max_window|n_ctx|_act|"
                   "^use_cache|return|pruned|sep|tokenizer|decoder_start|position_embedding_type|"
                   "^num_beams|time_step|gradient|^use_mamba_kernels|resid_|index_topk|"
-                  "architectures|_range|bos|eos|num_ln_in|^num_kv_heads|lru_width")
+                  "architectures|_range|bos|eos|num_ln_in|^num_kv_heads|lru_width|"
+                  "^qk_head_dim")
 HEADS = ["num_attention_heads", "n_head", "num_heads", "encoder_attention_heads",
          "decoder_attention_heads", "n_heads"]
 USED = ["num_experts_per_tok", "num_experts_per_token", "moe_k", "moe_topk", "top_k_experts"]
@@ -95,6 +96,9 @@ def can_run(words):
         is_even = width % heads == 0 if heads else True
         if heads and (heads % kv or not (is_even or words.get("head_dim") or words.get("d_kv")
                                          or words["model_type"] == "glm4_moe")):
+            return False
+    if words["model_type"] == "helium":  # its output is as wide as all heads
+        if words["hidden_size"] != words["num_attention_heads"] * words["head_dim"]:
             return False
     used = [words[key] for key in USED if words.get(key)]
     experts = [words[key] for key in EXPERTS if words.get(key)]

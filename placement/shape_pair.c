@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shape_pair.c - models that read with an encoder and write with a decoder: what their
+ * files say of the two, and the weights beside the layers; see shape_read.h,
+ * shape_making.h.
+ */
+#include "kernels/text.h"
+#include "placement/shape_making.h"
+#include "placement/shape_read.h"
+
+static const char *const encoder_keys[] = { "encoder_layers", "num_layers", NULL };
+
+/* -------------------------------------------------------------------- reading */
+
+/*
+ * One table of words serves both readers and, where they are not tied to it, each has its own,
+ * too. Where they share none, the decoder, and what it predicts, may have words of its own.
+ */
+static void
+read_words(berthi_shape_reading *r)
+{
+    berthi_shape *const shape = r->shape;
+    const uint64_t flags = shape->family->flags;
+    const uint64_t words = shape->vocabulary;
+    const uint64_t written =
+        berthi_shape_member(r, "decoder_vocab_size", 1, UINT32_MAX, words);
+
+    if (!berthi_shape_flag(r, "share_encoder_decoder_embeddings", true)) {
+        shape->other_words = words;
+        shape->vocabulary = written;
+    } else if (!shape->ties_embeddings
+               && (flags & (BERTHI_FAMILY_RELATIVE | BERTHI_FAMILY_AUDIO)) == 0) {
+        shape->word_tables = 2;
+        shape->other_words = written;
+    }
+}
+
+/* MVP's: for each layer of the decoder, before its own tokens and before the encoder's output. */
+static void
+read_prompts(berthi_shape_reading *r)
+{
+    if (!berthi_shape_flag(r, "use_prompt", false))
+        return;
+    r->shape->prompt_rows = berthi_shape_member(r, "prompt_length", 1, BERTHI_SHAPE_WIDTH, 100);
+    r->shape->prompt_width =
+        berthi_shape_member(r, "prompt_mid_dim", 1, BERTHI_SHAPE_WIDTH, 800);
+}
+
+void
+berthi_shape_read_pair(berthi_shape_reading *r)
+{
+    berthi_shape *const shape = r->shape;
+
+    /* The decoder by itself, which reads another encoder's output. */
+    if (berthi_text_ends(berthi_text_of(r->class_name), "ForCausalLM"))
+        return;
+    shape->encoder_layers = berthi_shape_need(r, encoder_keys, BERTHI_SHAPE_LAYERS, 0);
+    read_words(r);
+    read_prompts(r);
+    if ((shape->family->flags & BERTHI_FAMILY_AUDIO) == 0)
+        return;
+    shape->encoder_positions =
+        berthi_shape_member(r, "max_source_positions", 1, BERTHI_SHAPE_TOKENS, 1500);
+    shape->sound_bands = berthi_shape_member(r, "num_mel_bins", 1, BERTHI_SHAPE_HEADS, 80);
+}
+
+/* --------------------------------------------------------------------- weights */
+
+void
+berthi_shape_add_words(berthi_shape_making *m)
+{
+    const berthi_shape *const shape = m->shape;
+
+    m->count = shape->word_tables;
+    berthi_shape_add_matrix(m, "embed_tokens", BERTHI_WEIGHT_EMBEDDING, shape->vocabulary,
+                            shape->embedding);
+    m->count = 1;
+    if (shape->other_words > 0)
+        berthi_shape_add_matrix(m, "embed_tokens", BERTHI_WEIGHT_EMBEDDING, shape->other_words,
+                                shape->embedding);
+}
+
+/* Two convolutions over time, of three steps each, and the positions behind them. */
+static void
+add_ear(berthi_shape_making *m)
+{
+    const berthi_shape *const shape = m->shape;
+    const uint64_t hidden = shape->hidden;
+
+    berthi_shape_add_vector(m, "conv1", hidden * shape->sound_bands * 3 + hidden);
+    berthi_shape_add_vector(m, "conv2", hidden * hidden * 3 + hidden);
+    berthi_shape_add_matrix(m, "embed_positions", BERTHI_WEIGHT_EMBEDDING,
+                            shape->encoder_positions, hidden);
+}
+
+/*
+ * As many numbers a row as keys and values of all layers. The class makes none for the encoder,
+ * whatever earlier checkpoints have.
+ */
+static void
+add_prompts(berthi_shape_making *m)
+{
+    const berthi_shape *const shape = m->shape;
+    const uint64_t hidden = shape->hidden;
+
+    m->role = BERTHI_WEIGHT_LINEAR;
+    m->has_bias = true;
+    m->count = 2;
+    berthi_shape_add_matrix(m, "prompt_embedding", BERTHI_WEIGHT_EMBEDDING,
+                            shape->prompt_rows, hidden);
+    berthi_shape_add_linear(m, "prompt_trans", shape->prompt_width, hidden);
+    berthi_shape_add_linear(m, "prompt_trans", 2 * shape->layers * hidden,
+                            shape->prompt_width);
+    m->count = 1;
+}
+
+void
+berthi_shape_add_pair(berthi_shape_making *m)
+{
+    if (m->shape->sound_bands > 0)
+        add_ear(m);
+    if (m->shape->prompt_rows > 0)
+        add_prompts(m);
+}

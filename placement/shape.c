@@ -224,8 +224,10 @@ read_heads(berthi_shape_reading *r, const berthi_family *family)
     if (family->flags & BERTHI_FAMILY_WINDOW_HEADS)
         layer->value_dim =
             berthi_shape_need(r, value_dim_keys, BERTHI_SHAPE_HEADS, layer->key_dim);
-    layer->attention = family->flags & BERTHI_FAMILY_BOTH_WAYS ? BERTHI_ATTENTION_NONE
-                                                               : BERTHI_ATTENTION_HEADS;
+    layer->attention =
+        family->flags & BERTHI_FAMILY_BOTH_WAYS || r->shape->is_encoder_alone
+            ? BERTHI_ATTENTION_NONE
+            : BERTHI_ATTENTION_HEADS;
 }
 
 /* Some heads choose the tokens for all others, in some models not in each layer. */
@@ -427,6 +429,7 @@ berthi_shape_read(const berthi_json_value *config, const char *file, berthi_shap
                            &(berthi_about){ .file = file }, "not an object");
     berthi_shape_read_around(&r);
     out->family = berthi_family_find(text_of(&r, "model_type"), &out->is_known);
+    berthi_shape_read_ending(&r);
     out->ties_embeddings = ties(&r, out->family->flags & BERTHI_FAMILY_TIES)
                            && (out->family->flags & BERTHI_FAMILY_NEVER_TIES) == 0;
     out->dtype = dtype_of(&r);

@@ -48,6 +48,16 @@ typedef enum berthi_state_kind {
     BERTHI_STATE_LIGHTNING    /* plain linear attention: MiniMax                    */
 } berthi_state_kind;
 
+/* What a model ends in, by its class. */
+typedef enum berthi_ending {
+    BERTHI_ENDING_WORDS,
+    BERTHI_ENDING_NONE,
+    BERTHI_ENDING_LABELS,       /* of the whole text                                */
+    BERTHI_ENDING_TOKEN_LABELS, /* of each token                                    */
+    BERTHI_ENDING_UNKNOWN,      /* no words, and it is not known what else          */
+    BERTHI_ENDING_OTHER         /* of which nothing is known                        */
+} berthi_ending;
+
 typedef struct berthi_state_layer {
     int32_t kind;         /* berthi_state_kind                                      */
     uint64_t inner;       /* width of the values                                    */
@@ -120,8 +130,10 @@ typedef struct berthi_shape {
     bool is_known;             /* the model_type has a row of its own               */
     bool has_tower;            /* a model beside it that is not counted             */
     bool is_inner;             /* the model of another that is not counted          */
-    bool is_other_class;       /* "architectures" names none that predicts words    */
+    bool is_other_class;       /* "architectures" names one that is not known here  */
     bool has_head;             /* of words                                          */
+    int32_t ending;            /* berthi_ending                                     */
+    uint64_t labels;           /* that it tells apart; 0: it has words, or neither  */
     bool has_unknown_layers;   /* or widths by layer: counted as the most it can be */
     bool is_quantized;         /* has a quantization_config                         */
     bool ties_embeddings;
@@ -136,6 +148,7 @@ typedef struct berthi_shape {
     uint64_t learned_positions; /* rows of a table of positions; 0: rotary or none  */
     uint64_t layers;           /* L, the decoder's                                  */
     uint64_t encoder_layers;   /* 0: none                                           */
+    bool is_encoder_alone;     /* `layers` are an encoder's                         */
     uint64_t encoder_positions; /* rows of its table, which it fills; 0: it has none */
     uint64_t sound_bands;      /* that an encoder hears; 0: it reads words          */
     uint64_t prompt_rows;      /* of prompts that are learned, for each layer; 0: none */

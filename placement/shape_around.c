@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shape_around.c - which part of a file is the language model, what stands beside it
- * and around it, and whether it ends in a head of words; see shape_read.h.
+ * shape_around.c - which part of a file is the language model, and what stands beside
+ * it and around it; see shape_read.h.
  */
 #include <string.h>
 
@@ -51,43 +51,6 @@ has_tower(const berthi_json_value *root, const berthi_json_value *model)
     return has_object(root, "vision_config") || has_object(root, "audio_config");
 }
 
-/* -------------------------------------------------------------------- its class */
-
-static bool
-ends_with_one(berthi_text name, const char *const *endings)
-{
-    for (; *endings != NULL; endings++)
-        if (berthi_text_ends(name, *endings))
-            return true;
-    return false;
-}
-
-/*
- * A table's row is the class that predicts words. A file may be of another, which has no such head
- * ("BertModel"), a small one ("LlamaForSequenceClassification") or something else beside it.
- */
-static void
-read_class(berthi_shape_reading *r)
-{
-    static const char *const of_words[] = {
-        "ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForConditionalGeneration", "MTModel",
-        "OmniModel", NULL
-    };
-    static const char *const without[] = { "Model", "ForSequenceClassification",
-                                           "ForTokenClassification", "ForQuestionAnswering",
-                                           NULL };
-    const berthi_json_value *const first =
-        berthi_json_first(berthi_json_find(r->root, "architectures"));
-
-    r->shape->has_head = true;
-    r->class_name = "";
-    if (!berthi_json_can_read_string(first, &r->class_name)
-        || ends_with_one(berthi_text_of(r->class_name), of_words))
-        return;
-    r->shape->is_other_class = true;
-    r->shape->has_head = !ends_with_one(berthi_text_of(r->class_name), without);
-}
-
 void
 berthi_shape_read_around(berthi_shape_reading *r)
 {
@@ -98,5 +61,7 @@ berthi_shape_read_around(berthi_shape_reading *r)
     shape->is_inner = r->model != r->root;
     shape->is_quantized = has_object(r->root, "quantization_config")
                           || has_object(r->model, "quantization_config");
-    read_class(r);
+    if (!berthi_json_can_read_string(
+            berthi_json_first(berthi_json_find(r->root, "architectures")), &r->class_name))
+        r->class_name = "";
 }

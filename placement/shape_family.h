@@ -83,6 +83,12 @@
 #define BERTHI_FAMILY_WINDOW_HEADS     BERTHI_FAMILY(62) /* twice the keys, and sinks: MiMo V2 */
 #define BERTHI_FAMILY_FIRST_DIFFERS    BERTHI_FAMILY(63) /* layer 0 is not as the others' rule */
 
+/* What few classes do, and most that fill gaps: there are no flags left. */
+#define BERTHI_TRAIT(number) (UINT64_C(1) << (number))
+
+#define BERTHI_TRAIT_POOLER       BERTHI_TRAIT(0) /* of its class without a head */
+#define BERTHI_TRAIT_THREE_LABELS BERTHI_TRAIT(1) /* unless a file names some */
+
 /* Which layers look back only so far, where "layer_types" does not say. */
 typedef enum berthi_family_window {
     BERTHI_WINDOW_NEVER,
@@ -106,6 +112,7 @@ typedef struct berthi_family {
     const char *model_type;
     const berthi_family_names *names;
     uint64_t flags;
+    uint64_t traits;        /* BERTHI_TRAIT_*                                       */
     uint8_t norms;          /* on the hidden state, in a layer                      */
     uint8_t window;         /* berthi_family_window                                 */
     uint8_t pattern;        /* WINDOW_PATTERN: default of n                         */

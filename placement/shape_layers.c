@@ -274,7 +274,7 @@ berthi_shape_read_layers(berthi_shape_reading *r)
 
     if (shape->encoder_layers > 0)
         add_encoder(r);
-    if (shape->family->flags & BERTHI_FAMILY_ENCODER)
+    if (shape->family->flags & BERTHI_FAMILY_ENCODER && !shape->is_encoder_alone)
         r->layer.has_cross = true;
     if (shape->family->flags & BERTHI_FAMILY_CLASSIC && r->layer.attention == BERTHI_ATTENTION_HEADS
         && berthi_shape_flag(r, "add_cross_attention", false))

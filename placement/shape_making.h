@@ -21,7 +21,9 @@ typedef struct berthi_shape_making {
     bool has_bias;  /* of a linear layer added now */
 } berthi_shape_making;
 
-bool berthi_shape_has(const berthi_shape_making *m, uint64_t flag);
+/* One of the flags, or of the traits. */
+bool berthi_shape_has(const berthi_shape_making *m, uint64_t flags);
+bool berthi_shape_has_trait(const berthi_shape_making *m, uint64_t traits);
 void berthi_shape_add_vector(berthi_shape_making *m, const char *module, uint64_t elements);
 void berthi_shape_add_matrix(berthi_shape_making *m, const char *module, int32_t role,
                              uint64_t rows, uint64_t columns);
@@ -46,5 +48,7 @@ void berthi_shape_add_asking(berthi_shape_making *m, const berthi_layer *layer);
 /* Outside the layers, the same. */
 void berthi_shape_add_beside(berthi_shape_making *m);
 void berthi_shape_add_filling_head(berthi_shape_making *m);
+/* What it ends in. */
+void berthi_shape_add_ending(berthi_shape_making *m);
 
 #endif

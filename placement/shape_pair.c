@@ -46,11 +46,27 @@ read_prompts(berthi_shape_reading *r)
         berthi_shape_member(r, "prompt_mid_dim", 1, BERTHI_SHAPE_WIDTH, 800);
 }
 
+/* T5's, which pictures are made from, too. */
+static bool
+is_encoder_alone(const berthi_shape_reading *r)
+{
+    const berthi_text name = berthi_text_of(r->class_name);
+
+    return r->shape->family->flags & BERTHI_FAMILY_RELATIVE
+           && (berthi_text_ends(name, "EncoderModel")
+               || r->shape->ending == BERTHI_ENDING_TOKEN_LABELS);
+}
+
 void
 berthi_shape_read_pair(berthi_shape_reading *r)
 {
     berthi_shape *const shape = r->shape;
 
+    if (is_encoder_alone(r)) {
+        shape->is_encoder_alone = true;
+        shape->layers = berthi_shape_need(r, encoder_keys, BERTHI_SHAPE_LAYERS, 0);
+        return;
+    }
     /* The decoder by itself, which reads another encoder's output. */
     if (berthi_text_ends(berthi_text_of(r->class_name), "ForCausalLM"))
         return;

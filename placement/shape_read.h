@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * shape_read.h - members of config.json as numbers, between shape.c (the model),
- * shape_around.c (what stands around it), shape_biases.c (its biases and norms),
+ * shape_around.c (what stands around it), shape_ending.c (what it ends in),
+ * shape_biases.c (its biases and norms),
  * shape_pair.c (an encoder before it), shape_rules.c (which layers differ),
  * shape_layers.c (its layers), shape_words.c (a word for each), shape_state.c (those with
  * a state), shape_compress.c (DeepSeek V4) and shape_fill.c (models that fill gaps).
@@ -56,6 +57,9 @@ bool berthi_shape_flag(berthi_shape_reading *r, const char *key, bool fallback);
 
 /* Which object is the language model, and what a file says of the whole. */
 void berthi_shape_read_around(berthi_shape_reading *r);
+
+/* What its class ends in. */
+void berthi_shape_read_ending(berthi_shape_reading *r);
 
 /* ENCODER: what the encoder has, and both sides; of a model whose words are counted. */
 void berthi_shape_read_pair(berthi_shape_reading *r);

@@ -5,9 +5,15 @@
 #include "placement/shape_making.h"
 
 bool
-berthi_shape_has(const berthi_shape_making *m, uint64_t flag)
+berthi_shape_has(const berthi_shape_making *m, uint64_t flags)
 {
-    return m->shape->family->flags & flag;
+    return m->shape->family->flags & flags;
+}
+
+bool
+berthi_shape_has_trait(const berthi_shape_making *m, uint64_t traits)
+{
+    return m->shape->family->traits & traits;
 }
 
 /* ---------------------------------------------------------------------- adding */
@@ -319,7 +325,7 @@ add_layers(berthi_shape_making *m, uint32_t kind)
         if (layer->intermediate > 0)
             berthi_shape_add_vector(m, "ffn_sub_norm", layer->intermediate);
     }
-    if (layer->is_encoder && m->shape->has_global_tokens)
+    if ((layer->is_encoder || m->shape->is_encoder_alone) && m->shape->has_global_tokens)
         berthi_shape_add_vector(m, "global_input_layer_norm", m->shape->hidden);
     if (m->shape->family->numbers > 0)
         berthi_shape_add_vector(m, "act_fn", m->shape->family->numbers);
@@ -393,17 +399,7 @@ add_end(berthi_shape_making *m)
     if (shape->has_final_norm)
         berthi_shape_add_norms(m, shape->hidden, shape->encoder_layers > 0 ? 2 : 1);
     berthi_shape_add_streams(m);
-    if (!shape->has_head)
-        return;
-    if (berthi_shape_has(m, BERTHI_FAMILY_BOTH_WAYS)
-        && !berthi_shape_has(m, BERTHI_FAMILY_PLAIN_HEAD))
-        berthi_shape_add_filling_head(m);
-    if (!shape->ties_embeddings)
-        berthi_shape_add_matrix(m, "lm_head", BERTHI_WEIGHT_HEAD, shape->vocabulary,
-                                shape->embedding);
-    m->count = shape->head_biases;
-    if (m->count > 0)
-        berthi_shape_add_vector(m, "lm_head", shape->vocabulary);
+    berthi_shape_add_ending(m);
 }
 
 void

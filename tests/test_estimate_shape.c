@@ -915,9 +915,12 @@ test_class(void)
         uint64_t head; /* what it has more than the model without one */
     } rows[] = {
         { "LlamaForCausalLM", false, 6400 }, { "GPT2LMHeadModel", false, 6400 },
-        { "MarianMTModel", false, 6400 },    { "LlamaModel", true, 0 },
+        { "MarianMTModel", false, 6400 },    { "LlamaModel", false, 0 },
         { "Qwen2_5OmniModel", false, 6400 },
-        { "LlamaForSequenceClassification", true, 0 },
+        { "LlamaForSequenceClassification", false, 2 * 64 },
+        { "LlamaForTokenClassification", false, 2 * 64 + 2 },
+        { "LlamaForQuestionAnswering", true, 0 },
+        { "GPT2DoubleHeadsModel", true, 0 },
         { "BertForPreTraining", true, 6400 },
     };
 

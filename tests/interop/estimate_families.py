@@ -173,6 +173,22 @@ VARIANTS = [
     ("mbart", {"architectures": ["MBartForCausalLM"], "tie_word_embeddings": False}),
     ("mvp", {"architectures": ["MvpForCausalLM"], "use_prompt": True}),
     ("whisper", {"architectures": ["WhisperForCausalLM"]}),
+    ("bert", {"architectures": ["BertModel"]}),
+    ("xlm-roberta", {"architectures": ["XLMRobertaModel"]}),
+    ("xlm-roberta", {"architectures": ["XLMRobertaForSequenceClassification"], "num_labels": 1}),
+    ("distilbert", {"architectures": ["DistilBertModel"]}),
+    ("modernbert", {"architectures": ["ModernBertForSequenceClassification"], "num_labels": 7,
+                    "classifier_bias": True}),
+    ("bart", {"architectures": ["BartForSequenceClassification"]}),
+    ("qwen3", {"architectures": ["Qwen3Model"]}),
+    ("qwen3", {"architectures": ["Qwen3ForSequenceClassification"], "num_labels": 1}),
+    ("bert", {"architectures": ["BertForTokenClassification"], "num_labels": 9}),
+    ("t5", {"architectures": ["T5EncoderModel"], "num_layers": 24, "feed_forward_proj":
+            "gated-gelu"}),
+    ("longt5", {"architectures": ["LongT5EncoderModel"], "encoder_attention_type":
+                "transient-global", "num_layers": 3}),
+    ("umt5", {"architectures": ["UMT5EncoderModel"]}),
+    ("mt5", {"architectures": ["MT5ForTokenClassification"], "num_labels": 9}),
 ]
 # What no count depends on.
 NOISE = re.compile(r"_token_id$|dropout|_pdrop|^output_|_eps(ilon)?$|initializer|^use_cache$|"
@@ -214,6 +230,8 @@ def plain(value):
 def texts(kind, words):
     config = transformers.AutoConfig.for_model(kind, **words)
     shown = plain(json.loads(config.to_json_string(use_diff=False)))
+    if "num_labels" in words:
+        shown["id2label"] = {str(i): f"LABEL_{i}" for i in range(words["num_labels"])}
     return count(kind, config), json.dumps(shown, separators=(",", ":"))
 
 

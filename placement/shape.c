@@ -396,6 +396,9 @@ read_model(berthi_shape_reading *r)
     shape->embedding = berthi_shape_member(r, "word_embed_proj_dim", 1,
                                            BERTHI_SHAPE_WIDTH / 16, shape->hidden);
     read_positions(r, family->flags);
+    shape->head_width = berthi_shape_member(r, "output_embedding_size", 1,
+                                            BERTHI_SHAPE_WIDTH / 16,
+                                            family->wide > 0 ? family->wide : shape->embedding);
     shape->mlp_matrices = mlp_matrices(r, family->flags);
     berthi_shape_read_state(r);
     berthi_shape_read_biases(r);

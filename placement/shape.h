@@ -156,6 +156,9 @@ typedef struct berthi_shape {
     uint64_t token_types;      /* rows of a table of them; 0: none                  */
     uint64_t relative_rows;    /* of a table of positions a side; 0: none           */
     bool has_global_tokens;    /* an encoder of its own has, with a table and norms: LongT5 */
+    uint64_t head_width;       /* what the head reads: h, or `embedding`            */
+    uint64_t box_rows;         /* of tables of places on a page, four of them; 0: none */
+    uint64_t head_kernel;      /* of a convolution for each head; 0: none           */
     uint64_t layer_sets;       /* of weights, that layers share; 0: each has its own    */
     berthi_distances distances;
     berthi_compression compression;
@@ -230,9 +233,9 @@ typedef struct berthi_weight {
 
 /*
  * A layer of a kind has at most 40 different weights, whatever a file says that its class does not
- * have; the model 31 more.
+ * have; the model 36 more.
  */
-#define BERTHI_WEIGHT_KINDS (BERTHI_LAYER_KINDS * 40u + 31u)
+#define BERTHI_WEIGHT_KINDS (BERTHI_LAYER_KINDS * 40u + 36u)
 
 typedef struct berthi_weight_list {
     uint32_t count;

@@ -16,9 +16,13 @@ read_layer_biases(berthi_shape_reading *r, uint64_t flags)
         && berthi_shape_flag(
             r, "use_bias", berthi_shape_flag(r, "bias", flags & BERTHI_FAMILY_MLP_BIAS));
     const bool has_usual = berthi_shape_flag(r, "enable_bias", true);
+    const bool is_asked =
+        (r->shape->family->traits & BERTHI_TRAIT_ASKED_QKV) == 0
+        || berthi_shape_flag(r, "use_bias", true);
     const bool has_qkv = berthi_shape_flag(
         r, "use_qkv_bias",
-        berthi_shape_flag(r, "qkv_bias", flags & BERTHI_FAMILY_QKV_BIAS && has_usual));
+        berthi_shape_flag(r, "qkv_bias",
+                          flags & BERTHI_FAMILY_QKV_BIAS && has_usual && is_asked));
 
     shape->has_attention_bias = flags & BERTHI_FAMILY_USE_BIAS
                                     ? has_all
@@ -42,7 +46,8 @@ static uint64_t
 head_biases(berthi_shape_reading *r, uint64_t flags)
 {
     const bool is_filling =
-        flags & BERTHI_FAMILY_BOTH_WAYS && (flags & BERTHI_FAMILY_PLAIN_HEAD) == 0;
+        r->shape->family->traits & BERTHI_TRAIT_TRANSFORM
+        || (flags & BERTHI_FAMILY_BOTH_WAYS && (flags & BERTHI_FAMILY_PLAIN_HEAD) == 0);
 
     if (flags & BERTHI_FAMILY_PLAIN_HEAD)
         return r->shape->has_mlp_bias;
@@ -104,5 +109,7 @@ berthi_shape_read_biases(berthi_shape_reading *r)
 {
     read_layer_biases(r, r->shape->family->flags);
     r->shape->head_biases = head_biases(r, r->shape->family->flags);
+    r->shape->has_transform_bias = berthi_shape_flag(
+        r, "classifier_bias", (r->shape->family->flags & BERTHI_FAMILY_BARE_TRANSFORM) == 0);
     read_norms(r, r->shape->family);
 }

@@ -24,10 +24,11 @@ ending_of(berthi_text name)
 {
     static const char *const of_words[] = {
         "ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForConditionalGeneration", "MTModel",
-        "OmniModel", NULL
+        "OmniModel", "GenerationDecoder", NULL
     };
     /* Half of a model, or one with two heads. */
-    static const char *const others[] = { "EncoderModel", "DecoderModel", "HeadsModel", NULL };
+    static const char *const others[] = { "EncoderModel", "EncoderDecoderModel",
+                                          "HeadsModel", NULL };
 
     if (ends_with_one(name, of_words))
         return BERTHI_ENDING_WORDS;
@@ -99,7 +100,8 @@ add_labels(berthi_shape_making *m)
 
     if (berthi_shape_has(m, BERTHI_FAMILY_BARE_TRANSFORM))
         berthi_shape_add_filling_head(m);
-    else if (reads_all && !is_of_tokens)
+    else if (reads_all && !is_of_tokens
+             && !berthi_shape_has_trait(m, BERTHI_TRAIT_BARE_LABELS))
         add_pooler(m);
     m->role = BERTHI_WEIGHT_HEAD;
     m->has_bias = reads_all || is_of_tokens;
@@ -111,12 +113,14 @@ add_head(berthi_shape_making *m)
 {
     const berthi_shape *const shape = m->shape;
 
-    if (berthi_shape_has(m, BERTHI_FAMILY_BOTH_WAYS)
-        && !berthi_shape_has(m, BERTHI_FAMILY_PLAIN_HEAD))
+    if (berthi_shape_has_trait(m, BERTHI_TRAIT_TRANSFORM)
+        || (berthi_shape_has(m, BERTHI_FAMILY_BOTH_WAYS)
+            && !berthi_shape_has(m, BERTHI_FAMILY_PLAIN_HEAD)
+            && !berthi_shape_has_trait(m, BERTHI_TRAIT_BARE_HEAD)))
         berthi_shape_add_filling_head(m);
     if (!shape->ties_embeddings)
         berthi_shape_add_matrix(m, "lm_head", BERTHI_WEIGHT_HEAD, shape->vocabulary,
-                                shape->embedding);
+                                shape->head_width);
     m->count = shape->head_biases;
     if (m->count > 0)
         berthi_shape_add_vector(m, "lm_head", shape->vocabulary);
@@ -126,8 +130,9 @@ add_head(berthi_shape_making *m)
 void
 berthi_shape_add_ending(berthi_shape_making *m)
 {
-    if (m->shape->ending == BERTHI_ENDING_NONE
-        && berthi_shape_has_trait(m, BERTHI_TRAIT_POOLER))
+    if (berthi_shape_has_trait(m, BERTHI_TRAIT_ALWAYS_POOLS)
+        || (m->shape->ending == BERTHI_ENDING_NONE
+            && berthi_shape_has_trait(m, BERTHI_TRAIT_POOLER)))
         add_pooler(m);
     if (m->shape->labels > 0)
         add_labels(m);

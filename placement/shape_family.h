@@ -88,6 +88,15 @@
 
 #define BERTHI_TRAIT_POOLER       BERTHI_TRAIT(0) /* of its class without a head */
 #define BERTHI_TRAIT_THREE_LABELS BERTHI_TRAIT(1) /* unless a file names some */
+#define BERTHI_TRAIT_ALWAYS_POOLS BERTHI_TRAIT(2) /* a pooler, whatever it ends in */
+#define BERTHI_TRAIT_TRANSFORM    BERTHI_TRAIT(3) /* a layer before the head: not BOTH_WAYS alone */
+#define BERTHI_TRAIT_DOWN_BIAS    BERTHI_TRAIT(4) /* of the MLP's last layer alone */
+#define BERTHI_TRAIT_TURNS        BERTHI_TRAIT(5) /* a table of them, as wide as a head: RoFormer */
+#define BERTHI_TRAIT_KERNELS      BERTHI_TRAIT(6) /* a convolution for each head: Nystromformer */
+#define BERTHI_TRAIT_BOXES        BERTHI_TRAIT(7) /* four tables of places on a page: LayoutLM */
+#define BERTHI_TRAIT_BARE_LABELS  BERTHI_TRAIT(8) /* of a text: behind the pooler it always has */
+#define BERTHI_TRAIT_ASKED_QKV    BERTHI_TRAIT(9) /* "use_bias": of queries, keys and values */
+#define BERTHI_TRAIT_BARE_HEAD    BERTHI_TRAIT(10) /* BOTH_WAYS, without a layer before it */
 
 /* Which layers look back only so far, where "layer_types" does not say. */
 typedef enum berthi_family_window {
@@ -120,6 +129,8 @@ typedef struct berthi_family {
     uint8_t state;          /* berthi_state_kind, where its members do not tell it  */
     uint8_t parts;          /* layers that a file counts as one, with experts in the
                              * first of them, beside its MLP; 0: each is counted    */
+    uint16_t narrow;        /* NARROW: default of that width; 0: 128                */
+    uint16_t wide;          /* of what the head reads; 0: as the words              */
     uint8_t dense;          /* layers without experts, the first ones, unless said  */
     /* Defaults of the class, which "text_config" often leaves out; 0: it has to say. */
     uint32_t heads;

@@ -9,6 +9,9 @@
 #include "placement/shape_making.h"
 #include "placement/shape_read.h"
 
+/* RemBERT has its words narrower on the way in than on the way out. */
+static const char *const narrow_keys[] = { "embedding_size", "input_embedding_size", NULL };
+
 /* -------------------------------------------------------------------- reading */
 
 /* "p2c|c2p", or a list of such words. */
@@ -54,6 +57,19 @@ read_distances(berthi_shape_reading *r)
     distances->has_queries = has_word(ways, "p2c");
 }
 
+/* What few of them have beside the layers, or in them. */
+static void
+read_rare(berthi_shape_reading *r)
+{
+    const uint64_t traits = r->shape->family->traits;
+
+    if (traits & BERTHI_TRAIT_BOXES)
+        r->shape->box_rows = berthi_shape_member(r, "max_2d_position_embeddings", 1,
+                                                 BERTHI_SHAPE_TOKENS, 1024);
+    if (traits & BERTHI_TRAIT_KERNELS)
+        r->shape->head_kernel = berthi_shape_member(r, "conv_kernel_size", 0, 4096, 65);
+}
+
 void
 berthi_shape_read_filling(berthi_shape_reading *r)
 {
@@ -67,12 +83,12 @@ berthi_shape_read_filling(berthi_shape_reading *r)
             berthi_shape_member(r, "task_type_vocab_size", 0, BERTHI_SHAPE_HEADS, 3);
     if (flags & BERTHI_FAMILY_NARROW)
         shape->embedding =
-            berthi_shape_member(r, "embedding_size", 1, BERTHI_SHAPE_WIDTH / 16, 128);
+            berthi_shape_number(r, narrow_keys, 1, BERTHI_SHAPE_WIDTH / 16,
+                                shape->family->narrow > 0 ? shape->family->narrow : 128);
+    read_rare(r);
     if (flags & BERTHI_FAMILY_SHARED_LAYERS)
         shape->layer_sets = berthi_shape_member(r, "num_hidden_groups", 1, 4096, 1)
                             * berthi_shape_member(r, "inner_group_num", 1, 4096, 1);
-    shape->has_transform_bias = berthi_shape_flag(
-        r, "classifier_bias", (flags & BERTHI_FAMILY_BARE_TRANSFORM) == 0);
     if (flags & BERTHI_FAMILY_DISTANCES)
         read_distances(r);
 }
@@ -98,6 +114,8 @@ berthi_shape_add_asking(berthi_shape_making *m, const berthi_layer *layer)
     m->has_bias = m->has_bias && !berthi_shape_has(m, BERTHI_FAMILY_PLAIN_KEYS);
     if (distances->has_keys)
         berthi_shape_add_linear(m, "pos_key_proj", width, hidden);
+    if (m->shape->head_kernel > 0)
+        berthi_shape_add_vector(m, "conv", layer->heads * m->shape->head_kernel);
 }
 
 /* What stands before the layers or beside them all. */
@@ -108,11 +126,17 @@ berthi_shape_add_beside(berthi_shape_making *m)
     const uint64_t hidden = shape->hidden;
 
     if (berthi_shape_has(m, BERTHI_FAMILY_NARROW)
-        && (shape->embedding != hidden || shape->layer_sets > 0)) {
+        && (shape->embedding != hidden || shape->layer_sets > 0
+            || shape->family->narrow > 0)) {
         berthi_shape_add_matrix(m, "embeddings_project", BERTHI_WEIGHT_LINEAR, hidden,
                                 shape->embedding);
         berthi_shape_add_vector(m, "embeddings_project", hidden);
     }
+    m->count = 4;
+    if (shape->box_rows > 0)
+        berthi_shape_add_matrix(m, "box_embeddings", BERTHI_WEIGHT_EMBEDDING, shape->box_rows,
+                                hidden);
+    m->count = 1;
     if (shape->distances.rows > 0)
         berthi_shape_add_matrix(m, "rel_embeddings", BERTHI_WEIGHT_EMBEDDING,
                                 shape->distances.rows, hidden);
@@ -135,9 +159,9 @@ berthi_shape_add_filling_head(berthi_shape_making *m)
 {
     const berthi_shape *const shape = m->shape;
 
-    berthi_shape_add_matrix(m, "transform", BERTHI_WEIGHT_LINEAR, shape->embedding,
+    berthi_shape_add_matrix(m, "transform", BERTHI_WEIGHT_LINEAR, shape->head_width,
                             shape->hidden);
     if (shape->has_transform_bias)
-        berthi_shape_add_vector(m, "transform", shape->embedding);
-    berthi_shape_add_norms(m, shape->embedding, 1);
+        berthi_shape_add_vector(m, "transform", shape->head_width);
+    berthi_shape_add_norms(m, shape->head_width, 1);
 }

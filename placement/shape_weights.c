@@ -220,6 +220,8 @@ add_mlp(berthi_shape_making *m, uint64_t width, uint64_t hidden)
         berthi_shape_add_linear(m, names->up, width, hidden);
     }
     berthi_shape_add_linear(m, names->down, hidden, width);
+    if (berthi_shape_has_trait(m, BERTHI_TRAIT_DOWN_BIAS))
+        berthi_shape_add_vector(m, names->down, hidden);
 }
 
 static void
@@ -361,7 +363,10 @@ add_outer(berthi_shape_making *m)
         berthi_shape_add_norms(m, wide, 1);
     if (shape->learned_positions > 0)
         berthi_shape_add_matrix(m, "embed_positions", BERTHI_WEIGHT_EMBEDDING,
-                                shape->learned_positions, wide);
+                                shape->learned_positions,
+                                berthi_shape_has_trait(m, BERTHI_TRAIT_TURNS)
+                                    ? shape->kinds[0].key_dim
+                                    : wide);
     if (berthi_shape_has(m, BERTHI_FAMILY_RELATIVE_EACH))
         m->count = shape->encoder_layers + shape->layers;
     if (shape->relative_rows > 0)

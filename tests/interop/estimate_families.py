@@ -28,9 +28,10 @@ CLASSES |= dict.fromkeys(
      "qwen3_vl_text"], "AutoModel")
 CLASSES |= dict.fromkeys(
     ["albert", "bert", "camembert", "data2vec-text", "deberta", "deberta-v2",
-     "distilbert", "electra", "ernie", "esm", "eurobert", "ibert", "jina_embeddings_v3",
-     "longformer", "megatron-bert", "modernbert", "mpnet", "nomic_bert", "roberta",
-     "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl"], "AutoModelForMaskedLM")
+     "distilbert", "electra", "ernie", "esm", "eurobert", "gte", "ibert", "jina_embeddings_v3",
+     "layoutlm", "longformer", "megatron-bert", "modernbert", "mpnet", "mra", "nomic_bert",
+     "nystromformer", "rembert", "roberta", "roberta-prelayernorm", "roformer", "xlm-roberta",
+     "xlm-roberta-xl", "yoso"], "AutoModelForMaskedLM")
 CLASSES |= {"qwen2_5_omni_text": "Qwen2_5OmniThinkerTextModel",
             "qwen3_omni_moe_text": "Qwen3OmniMoeThinkerTextModel"}
 # With a tower that needs headers, or of somebody else's code.
@@ -189,10 +190,26 @@ VARIANTS = [
                 "transient-global", "num_layers": 3}),
     ("umt5", {"architectures": ["UMT5EncoderModel"]}),
     ("mt5", {"architectures": ["MT5ForTokenClassification"], "num_labels": 9}),
+    ("bert-generation", {"tie_word_embeddings": False}),
+    ("big_bird", {"use_bias": False, "type_vocab_size": 3}),
+    ("big_bird", {"architectures": ["BigBirdForSequenceClassification"]}),
+    ("gte", {"tie_word_embeddings": False, "type_vocab_size": 0}),
+    ("layoutlm", {"max_2d_position_embeddings": 77}),
+    ("layoutlm", {"architectures": ["LayoutLMForSequenceClassification"]}),
+    ("modernbert-decoder", {"norm_bias": True, "mlp_bias": True, "attention_bias": True,
+                            "decoder_bias": False, "classifier_bias": True}),
+    ("modernbert-decoder", {"tie_word_embeddings": False}),
+    ("modernbert-decoder", {"architectures": ["ModernBertDecoderModel"]}),
+    ("nystromformer", {"conv_kernel_size": 7}),
+    ("rembert", {"tie_word_embeddings": True, "input_embedding_size": 128,
+                 "output_embedding_size": 512}),
+    ("rembert", {"input_embedding_size": 1152}),
+    ("rembert", {"architectures": ["RemBertForSequenceClassification"]}),
+    ("roformer", {"embedding_size": 384, "tie_word_embeddings": False}),
 ]
 # What no count depends on.
-NOISE = re.compile(r"_token_id$|dropout|_pdrop|^output_|_eps(ilon)?$|initializer|^use_cache$|"
-                   r"return_dict|^chunk_size|label|^rope|transformers_version|problem_type|_coef$|"
+NOISE = re.compile(r"_token_id$|dropout|_pdrop|^output_(?!embedding)|_eps(ilon)?$|initializer|"
+                   r"^use_cache$|return_dict|^chunk_size|label|^rope|transformers_version|problem_type|_coef$|"
                    r"^mask_|^apply_spec|_drop$|layerdrop|^is_|^dtype$|^name_or_path$|^_name")
 # Buffers that checkpoints have.
 SAVED = re.compile(r"correction_bias|expert_bias|tid2eid|final_logits_bias|act_fn\.(beta|eps)$|"

@@ -23,7 +23,7 @@ ALIASES(intermediate_keys, "block_ff_dim", "intermediate_size", "n_inner", "ffn_
         "d_ff", "ffn_hidden_size", "hidden_dim");
 ALIASES(vocabulary_keys, "vocab_size");
 ALIASES(position_keys, "max_position_embeddings", "n_positions", "max_sequence_length",
-        "max_target_positions", "max_seq_len");
+        "max_target_positions", "max_seq_len", "max_decoder_position_embeddings");
 ALIASES(nope_keys, "qk_nope_head_dim");
 ALIASES(rope_keys, "qk_rope_head_dim");
 ALIASES(value_dim_keys, "v_head_dim");

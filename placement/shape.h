@@ -150,6 +150,7 @@ typedef struct berthi_shape {
     uint64_t encoder_layers;   /* 0: none                                           */
     bool is_encoder_alone;     /* `layers` are an encoder's                         */
     uint64_t encoder_positions; /* rows of its table, which it fills; 0: it has none */
+    uint64_t encoder_rows;     /* of its table, where that is not the decoder's; 0: it is */
     uint64_t sound_bands;      /* that an encoder hears; 0: it reads words          */
     uint64_t prompt_rows;      /* of prompts that are learned, for each layer; 0: none */
     uint64_t prompt_width;     /* on their way to a layer                           */

@@ -18,7 +18,7 @@ read_layer_biases(berthi_shape_reading *r, uint64_t flags)
     const bool has_usual = berthi_shape_flag(r, "enable_bias", true);
     const bool is_asked =
         (r->shape->family->traits & BERTHI_TRAIT_ASKED_QKV) == 0
-        || berthi_shape_flag(r, "use_bias", true);
+        || berthi_shape_flag(r, "use_bias", (flags & BERTHI_FAMILY_ENCODER) == 0);
     const bool has_qkv = berthi_shape_flag(
         r, "use_qkv_bias",
         berthi_shape_flag(r, "qkv_bias",

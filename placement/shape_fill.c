@@ -95,7 +95,10 @@ berthi_shape_read_filling(berthi_shape_reading *r)
 
 /* --------------------------------------------------------------------- weights */
 
-/* Longformer has all three twice, for tokens that see all; DeBERTa asks where they stand. */
+/*
+ * Longformer, and LED's encoder, has all three twice, for tokens that see all; DeBERTa asks where
+ * they stand.
+ */
 void
 berthi_shape_add_asking(berthi_shape_making *m, const berthi_layer *layer)
 {
@@ -104,7 +107,8 @@ berthi_shape_add_asking(berthi_shape_making *m, const berthi_layer *layer)
     const uint64_t hidden = m->shape->hidden;
 
     m->has_bias = m->shape->has_attention_bias;
-    if (berthi_shape_has(m, BERTHI_FAMILY_GLOBAL_QKV)) {
+    if (berthi_shape_has(m, BERTHI_FAMILY_GLOBAL_QKV)
+        && layer->attention == BERTHI_ATTENTION_NONE) {
         berthi_shape_add_linear(m, "query_global", width, hidden);
         berthi_shape_add_linear(m, "key_global", width, hidden);
         berthi_shape_add_linear(m, "value_global", width, hidden);

@@ -73,6 +73,8 @@ berthi_shape_read_pair(berthi_shape_reading *r)
     shape->encoder_layers = berthi_shape_need(r, encoder_keys, BERTHI_SHAPE_LAYERS, 0);
     read_words(r);
     read_prompts(r);
+    shape->encoder_rows = berthi_shape_member(r, "max_encoder_position_embeddings", 0,
+                                              BERTHI_SHAPE_TOKENS, 0);
     if ((shape->family->flags & BERTHI_FAMILY_AUDIO) == 0)
         return;
     shape->encoder_positions =
@@ -135,6 +137,9 @@ berthi_shape_add_pair(berthi_shape_making *m)
 {
     if (m->shape->sound_bands > 0)
         add_ear(m);
+    if (m->shape->encoder_rows > 0)
+        berthi_shape_add_matrix(m, "embed_positions", BERTHI_WEIGHT_EMBEDDING,
+                                m->shape->encoder_rows, m->shape->hidden);
     if (m->shape->prompt_rows > 0)
         add_prompts(m);
 }

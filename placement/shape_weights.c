@@ -361,6 +361,8 @@ add_outer(berthi_shape_making *m)
     m->count = readers;
     if (shape->has_word_norm)
         berthi_shape_add_norms(m, wide, 1);
+    if (shape->encoder_rows > 0)
+        m->count = 1;
     if (shape->learned_positions > 0)
         berthi_shape_add_matrix(m, "embed_positions", BERTHI_WEIGHT_EMBEDDING,
                                 shape->learned_positions,

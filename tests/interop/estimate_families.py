@@ -20,8 +20,9 @@ from libraries import torch, transformers
 TABLE = lib.ROOT / "placement" / "shape_family.c"
 CLASSES = {"whisper": "AutoModelForSpeechSeq2Seq", "mistral4": "AutoModelForImageTextToText"}
 CLASSES |= dict.fromkeys(
-    ["bart", "blenderbot", "blenderbot-small", "longt5", "m2m_100", "marian", "mbart", "mt5", "mvp",
-     "pegasus", "plbart", "t5", "umt5"], "AutoModelForSeq2SeqLM")
+    ["bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "led", "longt5", "m2m_100",
+     "marian", "mbart", "mt5", "mvp", "pegasus", "plbart", "t5", "umt5"],
+    "AutoModelForSeq2SeqLM")
 # Of a model for images or sound; its head stands outside.
 CLASSES |= dict.fromkeys(
     ["glm4v_moe_text", "glm4v_text", "qwen2_5_vl_text", "qwen2_vl_text", "qwen3_vl_moe_text",
@@ -206,11 +207,17 @@ VARIANTS = [
     ("rembert", {"input_embedding_size": 1152}),
     ("rembert", {"architectures": ["RemBertForSequenceClassification"]}),
     ("roformer", {"embedding_size": 384, "tie_word_embeddings": False}),
+    ("led", {"tie_word_embeddings": False, "encoder_layers": 3, "encoder_ffn_dim": 512,
+             "attention_window": [8, 8, 8], "max_encoder_position_embeddings": 512}),
+    ("led", {"architectures": ["LEDModel"]}),
+    ("bigbird_pegasus", {"use_bias": True, "encoder_layers": 3}),
+    ("bigbird_pegasus", {"tie_word_embeddings": False}),
 ]
 # What no count depends on.
 NOISE = re.compile(r"_token_id$|dropout|_pdrop|^output_(?!embedding)|_eps(ilon)?$|initializer|"
-                   r"^use_cache$|return_dict|^chunk_size|label|^rope|transformers_version|problem_type|_coef$|"
-                   r"^mask_|^apply_spec|_drop$|layerdrop|^is_|^dtype$|^name_or_path$|^_name")
+                   r"^use_cache$|return_dict|^chunk_size|label|^rope|transformers_version|"
+                   r"problem_type|_coef$|^mask_|^apply_spec|_drop$|layerdrop|^is_|^dtype$|"
+                   r"^name_or_path$|^_name")
 # Buffers that checkpoints have.
 SAVED = re.compile(r"correction_bias|expert_bias|tid2eid|final_logits_bias|act_fn\.(beta|eps)$|"
                    "layer_scalar$|slope_rate$|_decay$")

@@ -150,6 +150,7 @@ typedef struct berthi_shape {
     uint64_t encoder_layers;   /* 0: none                                           */
     bool is_encoder_alone;     /* `layers` are an encoder's                         */
     uint64_t encoder_positions; /* rows of its table, which it fills; 0: it has none */
+    uint64_t encoder_hidden;   /* its h, where that is not the decoder's; 0: it is      */
     uint64_t encoder_rows;     /* of its table, where that is not the decoder's; 0: it is */
     uint64_t sound_bands;      /* that an encoder hears; 0: it reads words          */
     uint64_t prompt_rows;      /* of prompts that are learned, for each layer; 0: none */
@@ -234,9 +235,9 @@ typedef struct berthi_weight {
 
 /*
  * A layer of a kind has at most 40 different weights, whatever a file says that its class does not
- * have; the model 36 more.
+ * have; the model 38 more.
  */
-#define BERTHI_WEIGHT_KINDS (BERTHI_LAYER_KINDS * 40u + 36u)
+#define BERTHI_WEIGHT_KINDS (BERTHI_LAYER_KINDS * 40u + 38u)
 
 typedef struct berthi_weight_list {
     uint32_t count;

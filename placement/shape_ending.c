@@ -104,7 +104,7 @@ add_labels(berthi_shape_making *m)
              && !berthi_shape_has_trait(m, BERTHI_TRAIT_BARE_LABELS))
         add_pooler(m);
     m->role = BERTHI_WEIGHT_HEAD;
-    m->has_bias = reads_all || is_of_tokens;
+    m->has_bias = reads_all || is_of_tokens || shape->encoder_layers > 0;
     berthi_shape_add_linear(m, "score", shape->labels, shape->hidden);
 }
 

@@ -373,6 +373,8 @@ static const berthi_family families[] = {
       .flags = F(PLAIN_MLP) | BIASES | F(TIES) | F(USE_BIAS) },
     { .model_type = "t5", .names = &t5, .flags = F(TIES) | F(ENCODER) | F(RELATIVE),
       .norms = 2 },
+    { .model_type = "t5_gemma_module", .names = &llama, .norms = 4, .flags = F(TIES),
+      .traits = T(NESTED_PAIR), .window = BERTHI_WINDOW_PATTERN, .pattern = 2 },
     { .model_type = "umt5", .names = &t5, .norms = 2,
       .flags = F(TIES) | F(ENCODER) | F(RELATIVE) | F(RELATIVE_EACH) },
     { .model_type = "vaultgemma", .names = &llama, .flags = F(TIES), .norms = 2,

@@ -256,10 +256,11 @@ add_layer(berthi_shape_reading *r, const berthi_layer *layer)
 static void
 add_encoder(berthi_shape_reading *r)
 {
-    berthi_layer encoder = r->layer;
+    berthi_layer encoder = r->encoder.count > 0 ? r->encoder : r->layer;
 
-    encoder.intermediate =
-        berthi_shape_member(r, "encoder_ffn_dim", 1, BERTHI_SHAPE_WIDTH, encoder.intermediate);
+    if (r->encoder.count == 0)
+        encoder.intermediate = berthi_shape_member(r, "encoder_ffn_dim", 1, BERTHI_SHAPE_WIDTH,
+                                                   encoder.intermediate);
     encoder.count = r->shape->encoder_layers;
     encoder.is_encoder = true;
     encoder.attention = BERTHI_ATTENTION_NONE;
@@ -274,7 +275,8 @@ berthi_shape_read_layers(berthi_shape_reading *r)
 
     if (shape->encoder_layers > 0)
         add_encoder(r);
-    if (shape->family->flags & BERTHI_FAMILY_ENCODER && !shape->is_encoder_alone)
+    if (shape->encoder_layers > 0
+        || (shape->family->flags & BERTHI_FAMILY_ENCODER && !shape->is_encoder_alone))
         r->layer.has_cross = true;
     if (shape->family->flags & BERTHI_FAMILY_CLASSIC && r->layer.attention == BERTHI_ATTENTION_HEADS
         && berthi_shape_flag(r, "add_cross_attention", false))

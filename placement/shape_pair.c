@@ -57,6 +57,40 @@ is_encoder_alone(const berthi_shape_reading *r)
                || r->shape->ending == BERTHI_ENDING_TOKEN_LABELS);
 }
 
+/*
+ * An encoder whose numbers are all its own, but for what its class does. Biases are the decoder's
+ * here: a file of two kinds is counted as one that is not known.
+ */
+void
+berthi_shape_read_nested(berthi_shape_reading *r)
+{
+    static const char *const layers[] = { "num_hidden_layers", NULL };
+    static const char *const hidden[] = { "hidden_size", NULL };
+    static const char *const heads[] = { "num_attention_heads", NULL };
+    static const char *const width[] = { "intermediate_size", NULL };
+    static const char *const words[] = { "vocab_size", NULL };
+    const berthi_json_value *const model = r->model;
+    berthi_shape *const shape = r->shape;
+
+    shape->is_inner = false; /* what is around it is counted */
+    r->model = berthi_json_find(r->root, "encoder");
+    r->encoder = r->layer;
+    shape->encoder_layers = r->encoder.count =
+        berthi_shape_need(r, layers, BERTHI_SHAPE_LAYERS, 0);
+    shape->encoder_hidden = berthi_shape_need(r, hidden, BERTHI_SHAPE_WIDTH / 16, 0);
+    shape->other_words = berthi_shape_need(r, words, UINT32_MAX, shape->vocabulary);
+    r->encoder.heads = berthi_shape_need(r, heads, BERTHI_SHAPE_HEADS, 0);
+    r->encoder.kv_heads = berthi_shape_member(r, "num_key_value_heads", 1,
+                                              berthi_max_u64(r->encoder.heads, 1),
+                                              r->encoder.heads);
+    r->encoder.key_dim = r->encoder.value_dim =
+        berthi_shape_member(r, "head_dim", 1, BERTHI_SHAPE_HEADS, 256);
+    r->encoder.intermediate = berthi_shape_need(r, width, BERTHI_SHAPE_WIDTH, 0);
+    if (berthi_shape_flag(r, "attention_bias", false) != shape->has_attention_bias)
+        shape->has_unknown_layers = true;
+    r->model = model;
+}
+
 void
 berthi_shape_read_pair(berthi_shape_reading *r)
 {
@@ -95,7 +129,8 @@ berthi_shape_add_words(berthi_shape_making *m)
     m->count = 1;
     if (shape->other_words > 0)
         berthi_shape_add_matrix(m, "embed_tokens", BERTHI_WEIGHT_EMBEDDING, shape->other_words,
-                                shape->embedding);
+                                shape->encoder_hidden > 0 ? shape->encoder_hidden
+                                                          : shape->embedding);
 }
 
 /* Two convolutions over time, of three steps each, and the positions behind them. */

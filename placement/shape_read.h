@@ -29,6 +29,7 @@ typedef struct berthi_shape_reading {
     berth_error *error;
     berth_status status;
     berthi_shape *shape;
+    berthi_layer encoder; /* an encoder's layers, where they are not `layer`; count 0: they are */
     berthi_layer layer; /* what all layers have in common; `intermediate` dense */
 } berthi_shape_reading;
 
@@ -63,6 +64,8 @@ void berthi_shape_read_ending(berthi_shape_reading *r);
 
 /* ENCODER: what the encoder has, and both sides; of a model whose words are counted. */
 void berthi_shape_read_pair(berthi_shape_reading *r);
+/* NESTED_PAIR: the encoder, of a model whose own numbers are read. */
+void berthi_shape_read_nested(berthi_shape_reading *r);
 
 /* Which biases and norms there are; of a model whose ties are read. */
 void berthi_shape_read_biases(berthi_shape_reading *r);

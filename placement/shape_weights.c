@@ -108,12 +108,11 @@ add_block_index(berthi_shape_making *m)
     berthi_shape_add_norms(m, shape->index_dim, 2);
 }
 
-/* Queries, keys, values and output of one attention. */
+/* Queries, keys, values and output of one attention, which looks at what is `source` wide. */
 static void
-add_heads(berthi_shape_making *m, const berthi_layer *layer)
+add_heads(berthi_shape_making *m, const berthi_layer *layer, uint64_t hidden, uint64_t source)
 {
     const berthi_family_names *const names = m->shape->family->names;
-    const uint64_t hidden = m->shape->hidden;
     const uint64_t queries = layer->heads * layer->key_dim;
     const uint64_t keys = layer->kv_heads * layer->key_dim;
     const uint64_t values = layer->kv_heads * layer->value_dim;
@@ -132,10 +131,10 @@ add_heads(berthi_shape_making *m, const berthi_layer *layer)
             berthi_shape_add_matrix(m, "gate_proj", m->role, queries, hidden);
         m->has_bias = m->has_bias && !berthi_shape_has(m, BERTHI_FAMILY_PLAIN_KEYS);
         if (!layer->shares_cache)
-            berthi_shape_add_linear(m, names->key, keys, hidden);
+            berthi_shape_add_linear(m, names->key, keys, source);
         m->has_bias = m->shape->has_attention_bias;
         if (!layer->shares_cache && !layer->has_equal_values)
-            berthi_shape_add_linear(m, names->value, values, hidden);
+            berthi_shape_add_linear(m, names->value, values, source);
     }
     m->has_bias = m->shape->has_output_bias;
     berthi_shape_add_linear(m, names->output, hidden, layer->heads * layer->value_dim);
@@ -297,6 +296,12 @@ add_layers(berthi_shape_making *m, uint32_t kind)
 {
     const berthi_layer *const layer = &m->shape->kinds[kind];
 
+    const uint64_t source =
+        m->shape->encoder_hidden > 0 ? m->shape->encoder_hidden : m->shape->hidden;
+    const uint64_t hidden = layer->is_encoder ? source : m->shape->hidden;
+    const uint64_t cross_norms =
+        berthi_shape_has_trait(m, BERTHI_TRAIT_NESTED_PAIR) ? 2 : 1;
+
     m->layer = kind;
     m->count = m->shape->layer_sets > 0 ? m->shape->layer_sets : layer->count;
     m->role = BERTHI_WEIGHT_LINEAR;
@@ -309,17 +314,17 @@ add_layers(berthi_shape_making *m, uint32_t kind)
     else if (berthi_shape_has(m, BERTHI_FAMILY_EXPERT_HEADS))
         add_expert_heads(m, layer);
     else if (layer->heads > 0)
-        add_heads(m, layer);
+        add_heads(m, layer, hidden, hidden);
     if (berthi_shape_has(m, BERTHI_FAMILY_BESIDE_STATE)
         && layer->attention != BERTHI_ATTENTION_STATE)
         berthi_shape_add_state(m);
     if (layer->has_cross)
-        add_heads(m, layer);
+        add_heads(m, layer, hidden, source);
     m->has_bias = m->shape->has_mlp_bias;
     if (layer->experts > 0)
         add_experts(m, layer);
     else if (layer->intermediate > 0)
-        add_mlp(m, layer->intermediate, m->shape->hidden);
+        add_mlp(m, layer->intermediate, hidden);
     add_layer_words(m);
     add_side_states(m);
     if (berthi_shape_has(m, BERTHI_FAMILY_SUB_NORMS) && layer->heads > 0) {
@@ -331,7 +336,8 @@ add_layers(berthi_shape_making *m, uint32_t kind)
         berthi_shape_add_vector(m, "global_input_layer_norm", m->shape->hidden);
     if (m->shape->family->numbers > 0)
         berthi_shape_add_vector(m, "act_fn", m->shape->family->numbers);
-    berthi_shape_add_norms(m, m->shape->hidden, m->shape->layer_norms + layer->has_cross);
+    berthi_shape_add_norms(m, hidden,
+                           m->shape->layer_norms + (layer->has_cross ? cross_norms : 0));
 }
 
 /*
@@ -404,7 +410,10 @@ add_end(berthi_shape_making *m)
     m->layer = BERTHI_NO_LAYER;
     m->count = 1;
     if (shape->has_final_norm)
-        berthi_shape_add_norms(m, shape->hidden, shape->encoder_layers > 0 ? 2 : 1);
+        berthi_shape_add_norms(m, shape->hidden, 1);
+    if (shape->has_final_norm && shape->encoder_layers > 0)
+        berthi_shape_add_norms(
+            m, shape->encoder_hidden > 0 ? shape->encoder_hidden : shape->hidden, 1);
     berthi_shape_add_streams(m);
     berthi_shape_add_ending(m);
 }

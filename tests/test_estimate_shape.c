@@ -1008,6 +1008,11 @@ test_refusals(void)
         { TINY(", \"num_experts\": 4, \"num_experts_per_tok\": 5"),
           "\"num_experts_per_tok\" is 5, not a whole number from 1 to 4" },
         { TINY(", \"kv_lora_rank\": 8"), "\"qk_rope_head_dim\" is missing" },
+        { TINY(", \"model_type\": \"t5_gemma_module\""), "\"num_hidden_layers\" is missing" },
+        { TINY(", \"model_type\": \"t5_gemma_module\", \"encoder\": {\"hidden_size\": 8, "
+               "\"num_hidden_layers\": 2, \"num_attention_heads\": 2, \"intermediate_size\": 9, "
+               "\"num_key_value_heads\": 3}"),
+          "\"num_key_value_heads\" is 3, not a whole number from 1 to 2" },
         { "{\"hidden_size\": 8, \"num_hidden_layers\": 4097}",
           "\"num_hidden_layers\" is 4097, not a whole number from 1 to 4096" },
         { "{\"hidden_size\": 1048577}", "\"hidden_size\" is 1048577" },

@@ -21,7 +21,7 @@ TABLE = lib.ROOT / "placement" / "shape_family.c"
 CLASSES = {"whisper": "AutoModelForSpeechSeq2Seq", "mistral4": "AutoModelForImageTextToText"}
 CLASSES |= dict.fromkeys(
     ["bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "led", "longt5", "m2m_100",
-     "marian", "mbart", "mt5", "mvp", "pegasus", "plbart", "t5", "umt5"],
+     "marian", "mbart", "mt5", "mvp", "pegasus", "plbart", "t5", "t5gemma", "umt5"],
     "AutoModelForSeq2SeqLM")
 # Of a model for images or sound; its head stands outside.
 CLASSES |= dict.fromkeys(
@@ -35,8 +35,8 @@ CLASSES |= dict.fromkeys(
      "xlm-roberta-xl", "yoso"], "AutoModelForMaskedLM")
 CLASSES |= {"qwen2_5_omni_text": "Qwen2_5OmniThinkerTextModel",
             "qwen3_omni_moe_text": "Qwen3OmniMoeThinkerTextModel"}
-# With a tower that needs headers, or of somebody else's code.
-OTHERS = {"gemma3", "qwen2_vl", "qwen2_5_vl", "kimi_k2"}
+# With a tower that needs headers, of somebody else's code, or half of another one.
+OTHERS = {"gemma3", "qwen2_vl", "qwen2_5_vl", "kimi_k2", "t5_gemma_module"}
 # Whose configuration has no defaults that make a model.
 WORDS = {"dots1": {"n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6,
                    "first_k_dense_replace": 1},
@@ -212,6 +212,14 @@ VARIANTS = [
     ("led", {"architectures": ["LEDModel"]}),
     ("bigbird_pegasus", {"use_bias": True, "encoder_layers": 3}),
     ("bigbird_pegasus", {"tie_word_embeddings": False}),
+    ("t5gemma", {}),
+    ("t5gemma", {"encoder": {"hidden_size": 512, "num_hidden_layers": 3, "num_attention_heads": 4,
+                             "num_key_value_heads": 2, "head_dim": 64, "intermediate_size": 1000,
+                             "vocab_size": 5000},
+                 "decoder": {"hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 8,
+                             "num_key_value_heads": 1, "head_dim": 32, "intermediate_size": 700,
+                             "vocab_size": 6000}, "tie_word_embeddings": False}),
+    ("t5gemma", {"architectures": ["T5GemmaForSequenceClassification"]}),
 ]
 # What no count depends on.
 NOISE = re.compile(r"_token_id$|dropout|_pdrop|^output_(?!embedding)|_eps(ilon)?$|initializer|"

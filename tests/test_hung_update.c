@@ -22,6 +22,7 @@
 #define WAIT_MS 100u
 #define WAIT_MS_MOST 12800u
 #define OPEN_MS 60000u
+#define HUNG_MS 1u /* for what is known to hang: no patience is rewarded */
 #define PLACES 64u /* no step has so many copies */
 
 static const char *folder;
@@ -37,6 +38,13 @@ be_patient(trained *t, uint64_t wait_ms)
 {
     CHECK_EQ(t->optimizer->wait_ns, OPEN_MS * HUNG_MS_NS);
     t->optimizer->wait_ns = wait_ms * HUNG_MS_NS;
+}
+
+/* What later calls wait for is known to hang. */
+static void
+be_impatient(trained *t)
+{
+    t->optimizer->wait_ns = HUNG_MS * HUNG_MS_NS;
 }
 
 static bool
@@ -162,6 +170,8 @@ step_hung(int32_t place, uint64_t before, bool comes_back, uint64_t wait_ms,
         CHECK_EQ(error.reason, BERTH_REASON_TIMEOUT);
     hung = hung_has(t.devices);
     *out_is_late = status != BERTH_OK && !hung;
+    if (hung)
+        be_impatient(&t);
     destroy(&t);
     if (hung) {
         CHECK_GT(states_of(context), 0);
@@ -244,6 +254,7 @@ refuse_behind(int32_t place, uint64_t nth, uint64_t *hung)
             berth_error error;
 
             ++*hung;
+            be_impatient(&t);
             CHECK_EQ(berth_optimizer_move(t.optimizer, 0, elsewhere, &error), BERTH_EIO);
             CHECK_EQ(error.reason, BERTH_REASON_TIMEOUT);
             destroy(&t);

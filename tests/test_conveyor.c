@@ -649,10 +649,21 @@ test_last_chunk_of_a_changed_file(void)
 
 /* ------------------------------------------------------------------ measurements */
 
+/* How long the run takes. */
+static uint64_t
+run_timed(haul *h)
+{
+    const uint64_t begin_ns = berthi_sys_now_ns();
+
+    CHECK_EQ(haul_run(h, NULL), BERTH_OK);
+    return berthi_sys_now_ns() - begin_ns;
+}
+
 static void
 test_statistics(void)
 {
     const uint64_t size = 40 * 4096 + 100;
+    uint64_t all_ns;
     haul h;
 
     haul_begin(&h, fixture_folder(), &size, 1);
@@ -663,51 +674,60 @@ test_statistics(void)
     haul_trick = (haul_tricks){ .direct_block = 0 };
     h.each = haul_slowly;
     h.options.io = BERTH_IO_BUFFERED;
-    CHECK_EQ(haul_run(&h, NULL), BERTH_OK);
+    all_ns = run_timed(&h);
     CHECK_EQ(h.stats.bytes_read, size);
     CHECK_EQ(h.stats.buffered_bytes, size);
     CHECK_EQ(h.stats.direct_bytes, 0);
     CHECK_STR(h.stats.path, "tricks buffered");
     CHECK_EQ(h.stats.read_ns, 41); /* each read claims one */
     CHECK_GE(h.stats.work_ns, 41 * MS / 5);
-    CHECK_LT(h.stats.work_ns, 5000 * MS);
+    CHECK_LE(h.stats.work_ns, all_ns);
     CHECK_GE(h.stats.wait_ns, 30 * MS / 5); /* the consumer is slower than reading */
-    CHECK_LT(h.stats.wait_ns, 5000 * MS);
+    CHECK_LE(h.stats.wait_ns, all_ns);
     haul_end(&h);
 }
 
-/* Consumers are what is waited for, also where each buffer has one of its own. */
+/* Whether it was mostly consumers that a run waited for. */
+static bool
+is_behind_consumers(uint32_t workers)
+{
+    const uint64_t size = 12 * 4096;
+    uint64_t all_ns;
+    haul h;
+
+    haul_begin(&h, fixture_folder(), &size, 1);
+    haul_want_all(&h);
+    h.options.workers = workers;
+    h.options.ring_bytes = 3 * 4096;
+    h.options.io = BERTH_IO_BUFFERED;
+    h.each = haul_very_slowly;
+    all_ns = run_timed(&h);
+    CHECK_LE(h.stats.wait_ns, all_ns);
+    haul_end(&h);
+    return h.stats.wait_ns > all_ns / 2;
+}
+
+/*
+ * Consumers are what is waited for, also where each buffer has one of its own. A busy machine
+ * may keep the run waiting for itself once, and gets more tries.
+ */
 static void
 test_slow_consumers_are_a_wait(void)
 {
-    const uint64_t size = 12 * 4096;
-
     for (uint32_t workers = 1; workers <= 3; workers++) {
-        uint64_t begin_ns;
-        uint64_t all_ns;
-        haul h;
+        bool is_behind = false;
 
-        haul_begin(&h, fixture_folder(), &size, 1);
-        haul_want_all(&h);
-        h.options.workers = workers;
-        h.options.ring_bytes = 3 * 4096;
-        h.options.io = BERTH_IO_BUFFERED;
-        h.each = haul_very_slowly;
-        begin_ns = berthi_sys_now_ns();
-        CHECK_EQ(haul_run(&h, NULL), BERTH_OK);
-        all_ns = berthi_sys_now_ns() - begin_ns;
-        CHECK_GT(h.stats.wait_ns, all_ns / 2);
-        CHECK_LE(h.stats.wait_ns, all_ns);
-        haul_end(&h);
+        for (int tries = 0; tries < T_CANCEL_TRIES && !is_behind; tries++)
+            is_behind = is_behind_consumers(workers);
+        CHECK(is_behind);
     }
 }
 
-/* A ring that is full of reads under way is no sign of slow consumers. */
-static void
-test_slow_reads_are_no_wait(void)
+/* The same where it is reads that are slow. */
+static bool
+is_behind_reads(void)
 {
     const uint64_t size = 40 * 4096 + 100;
-    uint64_t begin_ns;
     uint64_t all_ns;
     haul h;
 
@@ -716,12 +736,21 @@ test_slow_reads_are_no_wait(void)
     h.options.reader = &haul_reader;
     h.options.ring_bytes = 3 * 4096;
     haul_trick = (haul_tricks){ .delay_ns = 5 * MS };
-    begin_ns = berthi_sys_now_ns();
-    CHECK_EQ(haul_run(&h, NULL), BERTH_OK);
-    all_ns = berthi_sys_now_ns() - begin_ns;
+    all_ns = run_timed(&h);
     CHECK_GE(all_ns, 41 / 3 * 5 * MS);
-    CHECK_LT(h.stats.wait_ns, all_ns / 2);
     haul_end(&h);
+    return h.stats.wait_ns >= all_ns / 2;
+}
+
+/* A ring that is full of reads under way is no sign of slow consumers; more tries as above. */
+static void
+test_slow_reads_are_no_wait(void)
+{
+    bool is_behind = true;
+
+    for (int tries = 0; tries < T_CANCEL_TRIES && is_behind; tries++)
+        is_behind = is_behind_reads();
+    CHECK(!is_behind);
 }
 
 /* ------------------------------------------------------------------------ faults */

@@ -26,6 +26,7 @@
 #define LAYERS 8u
 #define KIB UINT64_C(1024)
 #define SECOND_NS UINT64_C(1000000000)
+#define LATE_NS (5 * SECOND_NS)
 
 /* Where a model's weights are. */
 typedef enum mix {
@@ -616,7 +617,9 @@ test_a_slot_that_has_failed_is_free_soon(void)
     other.leased = &l;
     other.layer = layer_of(&l, 1);
     T_REQUIRE(pthread_create(&thread, NULL, ask, &other) == 0);
-    berthi_sys_sleep(UINT64_C(50000000));
+    while (summary(&l).host_waits == waits && !atomic_load(&other.has_answer))
+        berthi_sys_sleep(UINT64_C(1000000));
+    berthi_sys_sleep(UINT64_C(50000000)); /* what it waits for does not come */
     CHECK(!atomic_load(&other.has_answer));
     CHECK_EQ(summary(&l).host_waits, waits + 1);
     pthread_mutex_lock(&line->lock);
@@ -728,37 +731,50 @@ test_a_device_is_lost(void)
 
 /* ------------------------------------------------------------------------ waiting */
 
-/*
- * Copies that are not pinned, each of which the driver keeps its caller for: a layer of many
- * takes longer than a device is waited for, and it moves all the while.
- */
-static void
-test_copies_that_are_slow(void)
+/* The reason why one of two layers did not come; NONE. */
+static int32_t
+use_slow_copies(void)
 {
     leased_options options =
         options_of(MIX_DISK, 1, "sim:64MiB,h2d=10MB/s,clock=real,pin=0B");
+    int32_t reason = BERTH_REASON_NONE;
     berth_error error;
     leased l;
 
     options.is_empty = true;
     leased_begin(&l, leased_wide(LAYERS), &options);
     l.model.wait_ns = UINT64_C(200000000);
-    T_REQUIRE(start(&l, 8192 * KIB)); /* each of its buffers takes 0.1 s */
-    for (uint32_t i = 0; i < 2; i++) {
-        if (!CHECK_EQ(berthi_leases_acquire(l.leases, layer_of(&l, i), NULL, &error),
-                      BERTH_OK)) {
-            T_NOTE("%s", error.message);
-            break;
-        }
-        CHECK_EQ(berthi_leases_release(l.leases, layer_of(&l, i), NULL, &error), BERTH_OK);
+    if (!start(&l, 8192 * KIB)) /* each of its buffers takes 0.1 s */
+        return -1;
+    for (uint32_t i = 0; i < 2 && reason == BERTH_REASON_NONE; i++) {
+        if (berthi_leases_acquire(l.leases, layer_of(&l, i), NULL, &error) != BERTH_OK)
+            reason = error.reason;
+        else
+            CHECK_EQ(berthi_leases_release(l.leases, layer_of(&l, i), NULL, &error), BERTH_OK);
     }
     leased_stop(&l);
     leased_end(&l);
+    return reason;
 }
 
-/* A device that stands still: the ring stays full, and an acquire is told in time. */
+/*
+ * Copies that are not pinned, each of which the driver keeps its caller for: a layer of many
+ * takes longer than a device is waited for, and it moves all the while. A busy machine may be
+ * later than that once, and gets more tries.
+ */
 static void
-test_a_device_stands_still(void)
+test_copies_that_are_slow(void)
+{
+    int32_t reason = BERTH_REASON_TIMEOUT;
+
+    for (int tries = 0; tries < T_CANCEL_TRIES && reason == BERTH_REASON_TIMEOUT; tries++)
+        reason = use_slow_copies();
+    CHECK_EQ(reason, BERTH_REASON_NONE);
+}
+
+/* The ring stays full: how long it takes until an acquire is told. */
+static uint64_t
+stand_still(void)
 {
     const leased_options options =
         options_of(MIX_DISK, 1, "sim:64MiB,h2d=500MB/s,clock=real,stall=4");
@@ -769,15 +785,28 @@ test_a_device_stands_still(void)
 
     leased_begin(&l, leased_llama(LAYERS, 1), &options);
     l.model.wait_ns = UINT64_C(100000000);
-    T_REQUIRE(start(&l, 64 * KIB));
+    if (!start(&l, 64 * KIB))
+        return 0;
     begin = berthi_sys_now_ns();
     (void)use_until_failure(&l, 100, &error, &status);
     CHECK_EQ(status, BERTH_EIO);
     CHECK_EQ(error.reason, BERTH_REASON_TIMEOUT);
     CHECK_CONTAINS(error.tensor, "model.layers.");
-    CHECK_GE(berthi_sys_now_ns() - begin, UINT64_C(100000000));
-    CHECK_LT(berthi_sys_now_ns() - begin, UINT64_C(5000000000));
+    begin = berthi_sys_now_ns() - begin;
+    CHECK_GE(begin, l.model.wait_ns);
     leased_end(&l);
+    return begin;
+}
+
+/* A device that does: in time; a busy machine may be later once, and gets more tries. */
+static void
+test_a_device_stands_still(void)
+{
+    uint64_t took_ns = UINT64_MAX;
+
+    for (int tries = 0; tries < T_CANCEL_TRIES && took_ns >= LATE_NS; tries++)
+        took_ns = stand_still();
+    CHECK_LT(took_ns, LATE_NS);
 }
 
 /* How long the end takes that comes while the feeder reads, waits for a slot, or copies. */

@@ -157,20 +157,23 @@ test_known_buffers(void)
     free(memory);
 }
 
+/* A busy machine may be later once, and gets more tries. */
 static void
 test_waits_no_longer_than_told(void)
 {
     berthi_reader *const reader = open_reader(1, 1);
-    uint64_t begin_ns;
-    uint64_t took_ns;
+    uint64_t took_ns = UINT64_MAX;
 
     T_REQUIRE(reader != NULL);
     (void)complete(reader, 0);
-    begin_ns = berthi_sys_now_ns();
-    CHECK(complete(reader, SECOND / 20) == NULL);
-    took_ns = berthi_sys_now_ns() - begin_ns;
-    CHECK_GE(took_ns, SECOND / 25);
-    CHECK_LT(took_ns, 5 * SECOND);
+    for (int tries = 0; tries < T_CANCEL_TRIES && took_ns >= SECOND; tries++) {
+        const uint64_t begin_ns = berthi_sys_now_ns();
+
+        CHECK(complete(reader, SECOND / 20) == NULL);
+        took_ns = berthi_sys_now_ns() - begin_ns;
+        CHECK_GE(took_ns, SECOND / 25);
+    }
+    CHECK_LT(took_ns, SECOND);
     CHECK(table->complete(reader, 0) == NULL);
     table->close(reader);
 }

@@ -99,7 +99,7 @@ typedef struct berthi_optimizer_device {
     berthi_pager pager;
 } berthi_optimizer_device;
 
-/* Host memory of a call, from and to which devices copy pages. */
+/* Host memory from and to which devices copy. */
 typedef struct berthi_page_room {
     uint8_t *memory; /* NULL: there is none */
     uint64_t bytes;
@@ -130,7 +130,8 @@ struct berth_optimizer {
     uint64_t parameter_count;
     berthi_trained_tensor **by_name;
     berthi_arena arena;   /* names and shapes */
-    berthi_page_room room;
+    berthi_page_room room;     /* of a call, for pages */
+    berthi_page_room counters; /* of devices; from the first report on */
     berthi_disk disk;
     uint64_t page_elements;
     uint32_t threads;
@@ -221,7 +222,7 @@ berth_status berthi_optimizer_open_room(berth_optimizer *optimizer, uint64_t byt
                                         bool is_for_devices, const char *what, uint8_t **out,
                                         berth_error *error);
 void berthi_optimizer_close_room(berth_optimizer *optimizer);
-void berthi_optimizer_free_room(berth_optimizer *optimizer);
+void berthi_optimizer_free_rooms(berth_optimizer *optimizer);
 /* Whether its states are copied to be read: they are in memory of a GPU. */
 bool berthi_optimizer_is_far(const berth_optimizer *optimizer,
                              const berthi_trained_tensor *parameter);
@@ -235,6 +236,9 @@ berth_status berthi_optimizer_put_page(berth_optimizer *optimizer,
 /* From a device's memory; waits. */
 berth_status berthi_optimizer_fetch(berth_optimizer *optimizer, uint32_t device, void *to,
                                     const void *from, uint64_t bytes, berth_error *error);
+/* What the device has counted, the same way; TIMEOUT where it does not come. */
+berth_status berthi_optimizer_fetch_count(berth_optimizer *optimizer, uint32_t device,
+                                          uint64_t *out, berth_error *error);
 /* TIMEOUT: it has not passed for as long as the options say. */
 berth_status berthi_optimizer_await(const berth_optimizer *optimizer, uint32_t device,
                                     berthi_event *event, berth_error *error);

@@ -53,7 +53,7 @@ give_back(berth_optimizer *o)
         berthi_optimizer_give_late(o, i);
         berthi_pager_close(o, i);
     }
-    berthi_optimizer_free_room(o);
+    berthi_optimizer_free_rooms(o);
     berthi_optimizer_free_sums(o);
     berthi_disk_close(o);
     free_parameters(o);

@@ -273,11 +273,9 @@ berthi_optimizer_free(berth_optimizer *o, berthi_trained_tensor *p)
 
 /* --------------------------------------------------------------------------- room */
 
-void
-berthi_optimizer_free_room(berth_optimizer *o)
+static void
+free_room(berth_optimizer *o, berthi_page_room *room)
 {
-    berthi_page_room *const room = &o->room;
-
     if (room->memory == NULL)
         return;
     if (room->is_pinned)
@@ -285,6 +283,26 @@ berthi_optimizer_free_room(berth_optimizer *o)
     berthi_memory_free_aligned(o->context, BERTHI_PURPOSE_SCRATCH, room->memory, room->bytes,
                                berthi_sys_page_bytes());
     memset(room, 0, sizeof *room);
+}
+
+void
+berthi_optimizer_free_rooms(berth_optimizer *o)
+{
+    free_room(o, &o->room);
+    free_room(o, &o->counters);
+}
+
+static berth_status
+alloc_room(berth_optimizer *o, berthi_page_room *room, uint64_t bytes, bool is_for_devices,
+           const char *what, berth_error *error)
+{
+    room->bytes = berthi_round_up(bytes, berthi_sys_page_bytes());
+    room->memory = berthi_memory_aligned(o->context, BERTHI_PURPOSE_SCRATCH, room->bytes,
+                                         berthi_sys_page_bytes());
+    if (room->memory == NULL)
+        return berthi_fail_memory(error, what);
+    room->is_pinned = is_for_devices && berthi_optimizer_pin(o, room->memory, room->bytes);
+    return BERTH_OK;
 }
 
 berth_status
@@ -301,15 +319,10 @@ berthi_optimizer_open_room(berth_optimizer *o, uint64_t bytes, bool is_for_devic
         status = berthi_optimizer_settle(o, error);
     if (status != BERTH_OK)
         return status;
-    berthi_optimizer_free_room(o);
-    room->bytes = berthi_round_up(bytes, berthi_sys_page_bytes());
-    room->memory = berthi_memory_aligned(o->context, BERTHI_PURPOSE_SCRATCH, room->bytes,
-                                         berthi_sys_page_bytes());
-    if (room->memory == NULL)
-        return berthi_fail_memory(error, what);
-    room->is_pinned = is_for_devices && berthi_optimizer_pin(o, room->memory, room->bytes);
+    free_room(o, room);
+    status = alloc_room(o, room, bytes, is_for_devices, what, error);
     *out = room->memory;
-    return BERTH_OK;
+    return status;
 }
 
 void
@@ -320,17 +333,22 @@ berthi_optimizer_close_room(berth_optimizer *o)
     for (uint32_t i = 0; i < o->device_count; i++)
         is_behind |= o->devices[i].is_behind;
     if (!is_behind)
-        berthi_optimizer_free_room(o);
+        free_room(o, &o->room);
+}
+
+static bool
+is_pinned_in(const berthi_page_room *room, const void *at)
+{
+    const uintptr_t begin = (uintptr_t)room->memory;
+
+    return room->is_pinned && (uintptr_t)at >= begin && (uintptr_t)at - begin < room->bytes;
 }
 
 /* Whether devices may copy there, or from there, while the caller goes on. */
 static bool
 is_pinned(const berth_optimizer *o, const void *at)
 {
-    const uintptr_t begin = (uintptr_t)o->room.memory;
-
-    return o->room.is_pinned && (uintptr_t)at >= begin
-           && (uintptr_t)at - begin < o->room.bytes;
+    return is_pinned_in(&o->room, at) || is_pinned_in(&o->counters, at);
 }
 
 bool
@@ -367,6 +385,28 @@ berthi_optimizer_fetch(berth_optimizer *o, uint32_t device, void *to, const void
                                .bytes = bytes };
 
     return copy_now(o, device, &copy, error);
+}
+
+/*
+ * Each device has a place of its own there, which stays: what one that hangs copies there
+ * later does not come into what another has counted.
+ */
+berth_status
+berthi_optimizer_fetch_count(berth_optimizer *o, uint32_t device, uint64_t *out,
+                             berth_error *error)
+{
+    const uint64_t at = device * sizeof *out;
+    berth_status status = BERTH_OK;
+
+    if (o->counters.memory == NULL)
+        status = alloc_room(o, &o->counters, o->device_count * sizeof *out, true,
+                            "reports of steps", error);
+    if (status == BERTH_OK)
+        status = berthi_optimizer_fetch(o, device, o->counters.memory + at,
+                                        o->devices[device].not_finite, sizeof *out, error);
+    if (status == BERTH_OK)
+        memcpy(out, o->counters.memory + at, sizeof *out);
+    return status;
 }
 
 /* The host copies its own memory; a device that of others. */

@@ -265,7 +265,7 @@ read_counts(berthi_step *step, uint64_t *out, berth_error *error)
 
         if (d->not_finite == NULL)
             continue;
-        status = berthi_optimizer_fetch(o, i, &count, d->not_finite, sizeof count, error);
+        status = berthi_optimizer_fetch_count(o, i, &count, error);
         if (status != BERTH_OK)
             return status;
         o->not_finite += count - d->told;

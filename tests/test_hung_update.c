@@ -489,6 +489,45 @@ test_sums_that_come_late(void)
     CHECK_EQ(status, BERTH_OK);
 }
 
+/* What the device has counted hangs on its way to a report; the next one says it. */
+static void
+check_report(bool comes_back)
+{
+    berth_step_options reported;
+    berth_gradient gradients[2];
+    berth_step_report report;
+    berth_context *context;
+    berth_error error;
+    trained t;
+
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    berth_step_options_init(&reported);
+    reported.report = &report;
+    if (open_at(&t, context, BERTH_STATES_DEVICE, "sim:64MiB,clock=real")) {
+        trained_draw(&t, 3, true); /* some are not finite */
+        trained_gradients(&t, 3, gradients);
+        hung_copy(t.devices, 0);
+        CHECK_EQ(berth_optimizer_step(t.optimizer, gradients, &reported, &error), BERTH_EIO);
+        CHECK_EQ(error.reason, BERTH_REASON_TIMEOUT);
+        CHECK(hung_has(t.devices));
+        if (comes_back)
+            berthi_sim_release(berthi_devices_at(t.devices, 0));
+        destroy(&t);
+        CHECK_EQ(states_of(context) == 0, comes_back);
+        CHECK_EQ(scratch_of(context) == 0, comes_back);
+    }
+    trained_close(&t);
+    CHECK_EQ(bytes_of(context), 0);
+    berth_context_destroy(context);
+}
+
+static void
+test_reports(void)
+{
+    check_report(false);
+    check_report(true);
+}
+
 /* The caller's own copy hangs, on the device's first stream. */
 static void
 hang_first(const trained *t)
@@ -805,6 +844,7 @@ main(int argc, char **argv)
     T_RUN(test_patience_of_a_step);
     T_RUN(test_lost_while_measuring);
     T_RUN(test_sums_that_come_late);
+    T_RUN(test_reports);
     T_RUN(test_the_callers_stream);
     T_RUN(test_moves);
     T_RUN(test_moves_behind);

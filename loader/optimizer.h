@@ -93,6 +93,7 @@ typedef struct berthi_optimizer_device {
     uint64_t *not_finite; /*   elements, in all steps */
     berthi_gradient_sum *sums; /* of a page */
     uint64_t told;        /* of not_finite, in earlier steps */
+    bool is_unknown;      /* what a stream of the caller's was asked for ends nobody knows when */
     bool is_behind;       /* a wait for its first stream has failed: what that was asked for */
     void *late;           /*   may still use this, which was to be given back; NULL: nothing */
     berthi_slab_parts late_parts;

@@ -102,12 +102,24 @@ can_begin_anew(berthi_optimizer_device *d)
     return d->device->table->record(d->device, d->done, NULL, &ignored) == BERTH_OK;
 }
 
+/* Nobody knows when it is over; one that is lost does nothing any more. */
+static bool
+is_out_of_sight(const berthi_optimizer_device *d)
+{
+    bool is_past;
+    berth_error error;
+
+    return d->is_unknown
+           && (d->device->table->query(d->device, d->done, &is_past, &error) == BERTH_OK
+               || error.reason != BERTH_REASON_DEVICE_LOST);
+}
+
 static bool
 is_late(const berth_optimizer *o, uint32_t device, uint64_t deadline_ns)
 {
     berthi_stream_end ends[ENDS];
     const uint32_t count = list_ends(o, device, ends);
-    bool is_late = false;
+    bool is_late = is_out_of_sight(&o->devices[device]);
 
     for (uint32_t k = 0; k < count && !is_late; k++)
         is_late = berthi_stream_hangs(&ends[k], deadline_ns);
@@ -132,7 +144,7 @@ is_over(const berth_optimizer *o, uint32_t device)
 {
     berthi_stream_end ends[ENDS];
     const uint32_t count = list_ends(o, device, ends);
-    bool is_over = true;
+    bool is_over = !is_out_of_sight(&o->devices[device]);
 
     for (uint32_t k = 0; k < count && is_over; k++)
         is_over = berthi_stream_is_over(&ends[k]);

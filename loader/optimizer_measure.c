@@ -146,7 +146,7 @@ berthi_step_measure(berthi_step *step, berthi_gradient_sum *out, berth_error *er
     berth_status status = prepare(o, error);
 
     if (status == BERTH_OK && o->has_late_sums)
-        status = await_devices(o, error);
+        status = berthi_optimizer_settle(o, error);
     if (status == BERTH_OK)
         status = berthi_step_follow(step, error);
     if (status != BERTH_OK)

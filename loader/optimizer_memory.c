@@ -55,13 +55,26 @@ await_first(berth_optimizer *o, uint32_t device, berth_error *error)
     return status;
 }
 
+static berth_status
+check_known(const berth_optimizer *o, uint32_t device, berth_error *error)
+{
+    const berthi_optimizer_device *const d = &o->devices[device];
+
+    if (!d->is_unknown)
+        return BERTH_OK;
+    return berthi_fail(error, BERTH_REASON_DEVICE, NULL,
+                       "device %s could not note where updates on a stream of the caller's end",
+                       d->name);
+}
+
 berth_status
 berthi_optimizer_settle(berth_optimizer *o, berth_error *error)
 {
     berth_status status = BERTH_OK;
 
     for (uint32_t i = 0; i < o->device_count && status == BERTH_OK; i++) {
-        if (o->devices[i].done != NULL)
+        status = check_known(o, i, error);
+        if (status == BERTH_OK && o->devices[i].done != NULL)
             status = berthi_optimizer_await(o, i, o->devices[i].done, error);
         if (status == BERTH_OK)
             status = berthi_pager_settle(o, i, error);

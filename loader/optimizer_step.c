@@ -34,13 +34,16 @@ berthi_step_stream(const berthi_step *step, uint32_t device)
 berth_status
 berthi_step_follow(const berthi_step *step, berth_error *error)
 {
-    const berth_optimizer *const o = step->optimizer;
+    berth_optimizer *const o = step->optimizer;
     berth_status status = BERTH_OK;
 
     for (uint32_t i = 0; i < o->device_count && status == BERTH_OK; i++) {
         berthi_device *const d = o->devices[i].device;
 
-        status = d->table->wait(d, berthi_step_stream(step, i), o->devices[i].done, error);
+        if (o->devices[i].is_behind || o->devices[i].is_unknown)
+            status = berthi_optimizer_settle(o, error);
+        if (status == BERTH_OK)
+            status = d->table->wait(d, berthi_step_stream(step, i), o->devices[i].done, error);
     }
     return status;
 }
@@ -198,18 +201,22 @@ count_steps(berthi_step *step)
 
 /*
  * Where the caller's stream is. Asked once more where that fails, as it does where a driver
- * tells of something else: who does not know of an update does not wait for it either.
+ * tells of something else: who does not know of an update does not wait for it either. The
+ * device's first stream can be asked later still; one of the caller's may be gone by then.
  */
 static berth_status
 note_done(const berthi_step *step, uint32_t device, berth_error *error)
 {
-    const berthi_optimizer_device *const d = &step->optimizer->devices[device];
+    berthi_optimizer_device *const d = &step->optimizer->devices[device];
     berthi_stream *const stream = berthi_step_stream(step, device);
     const berth_status status =
         d->device->table->record(d->device, d->done, stream, error);
 
-    if (status != BERTH_OK)
-        (void)d->device->table->record(d->device, d->done, stream, NULL);
+    if (status == BERTH_OK
+        || d->device->table->record(d->device, d->done, stream, NULL) == BERTH_OK)
+        return status;
+    d->is_behind |= stream == NULL;
+    d->is_unknown |= stream != NULL;
     return status;
 }
 

@@ -8,6 +8,7 @@
 
 #include "kernels/core.h"
 #include "kernels/fault.h"
+#include "loader/optimizer.h"
 #include "tests/fixture.h"
 #include "tests/t.h"
 #include "tests/trained.h"
@@ -256,45 +257,94 @@ test_refusals_write_no_report(void)
     trained_close(&t);
 }
 
+/* How a step comes to its end. */
+typedef struct ending {
+    int32_t place;
+    bool fails_on;      /* not the n-th call alone: all from there on */
+    bool has_stream;    /* of the caller's */
+} ending;
+
+/* Of work that it has lost sight of nothing is done, and nothing given back, before it is lost. */
+static void
+check_unknown(trained *t, const berth_gradient *gradients, void *const *streams)
+{
+    berth_error error;
+    float number;
+
+    CHECK_EQ(berth_optimizer_read(t->optimizer, 0, 0, 0, 1, &number, &error), BERTH_ENODEV);
+    CHECK_CONTAINS(error.message, "a stream of the caller's");
+    CHECK_EQ(berth_optimizer_accumulate(t->optimizer, gradients, streams, &error),
+             BERTH_ENODEV);
+    CHECK_EQ(berth_optimizer_save(t->optimizer, fixture_format("%s/s.safetensors", folder), 1,
+                                  &error),
+             t->optimizer->is_torn ? BERTH_EINVAL : BERTH_ENODEV);
+}
+
 /*
  * Nobody has waited for what was asked for before the n-th call failed, and the optimizer goes at
  * once: the device is not to find memory given back that it works on. False: none failed.
  */
 static bool
-give_back_at_once(int32_t place, uint64_t nth)
+give_back_at_once(const ending *e, uint64_t nth, uint32_t *unknown)
 {
-    const attempt a = { .place = place };
+    const attempt a = { .place = e->place };
+    berth_step_options options;
     berth_gradient gradients[COUNT];
     bool has_failed = false;
+    void *stream = NULL;
     berth_error error;
     trained t;
 
+    berth_step_options_init(&options);
+    options.streams = &stream;
     if (open_two(&t, &a)) {
+        if (e->has_stream)
+            CHECK_EQ(berth_stream_create(t.devices, 0, &stream, &error), BERTH_OK);
         trained_draw(&t, ALL, false);
         trained_gradients(&t, ALL, gradients);
-        berthi_fault_arm(BERTHI_FAULT_DEVICE, nth, false);
-        (void)berth_optimizer_step(t.optimizer, gradients, NULL, &error);
+        berthi_fault_arm(BERTHI_FAULT_DEVICE, nth, e->fails_on);
+        (void)berth_optimizer_step(t.optimizer, gradients, &options, &error);
         has_failed = berthi_fault_failures(BERTHI_FAULT_DEVICE) > 0;
         berthi_fault_disarm();
+        if (t.optimizer->devices[0].is_unknown) {
+            ++*unknown;
+            check_unknown(&t, gradients, &stream);
+        }
         berth_optimizer_destroy(t.optimizer);
         t.optimizer = NULL;
-        if (!CHECK_EQ(berth_stream_wait(t.devices, 0, NULL, -1, &error), BERTH_OK))
+        if (!CHECK_EQ(berth_stream_wait(t.devices, 0, stream, -1, &error), BERTH_OK))
             T_NOTE("%s, after call %u of a step had failed", error.message, (unsigned)nth);
+        berth_stream_destroy(t.devices, 0, stream);
     }
     trained_close(&t);
     return has_failed;
 }
 
+static uint64_t
+bytes_now(void)
+{
+    berth_memory_summary memory;
+
+    berth_context_memory(context, &memory);
+    return memory.current_bytes;
+}
+
 static void
 test_given_back_at_once(void)
 {
-    for (int32_t place = 0; place < BERTH_STATES_PLACE_COUNT; place++) {
+    const uint64_t bytes = bytes_now();
+
+    for (int32_t i = 0; i < 4 * BERTH_STATES_PLACE_COUNT; i++) {
+        const ending e = { i / 4, (i & 1) != 0, (i & 2) != 0 };
+        uint32_t unknown = 0;
         uint64_t nth = 0;
 
-        while (nth < MOST && give_back_at_once(place, nth))
+        while (nth < MOST && give_back_at_once(&e, nth, &unknown))
             nth++;
         CHECK_GT(nth, 4);
         CHECK_LT(nth, MOST);
+        CHECK_EQ(unknown > 0, e.fails_on && e.has_stream);
+        CHECK_EQ(bytes_now(), bytes); /* with the devices at the latest */
     }
 }
 

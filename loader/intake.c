@@ -527,21 +527,40 @@ fail_late(berthi_intake *intake, berth_error *error)
                        intake->wait_ns / 1000000);
 }
 
+/*
+ * None has come by `until_ns`. Who was away for a while then does not know of those that have
+ * come meanwhile, and has their threads to wait for: from now on, once more.
+ */
+static berth_status
+check_late(berthi_intake *intake, uint64_t until_ns, uint64_t late, berth_error *error)
+{
+    const uint64_t now_ns = berthi_sys_now_ns();
+    const uint64_t due_ns = berthi_max_u64(intake->looked_ns, until_ns);
+
+    intake->looked_ns = now_ns;
+    if (late == UINT64_MAX || now_ns < late)
+        return BERTH_OK;
+    if (now_ns - due_ns < BERTHI_AWAY_NS)
+        return fail_late(intake, error);
+    intake->moved_ns = now_ns;
+    return BERTH_OK;
+}
+
 berth_status
 berthi_intake_wait(berthi_intake *intake, uint64_t deadline_ns, berth_error *error)
 {
     const bool is_watched = !intake->is_late && !intake->is_cancelled;
     const uint64_t late = is_watched ? late_ns(intake, intake->wait_ns) : UINT64_MAX;
-    berthi_read *const read = intake->reader->table->complete(
-        intake->reader, berthi_min_u64(deadline_ns, late));
+    const uint64_t until_ns = berthi_min_u64(deadline_ns, late);
+    berthi_read *const read = intake->reader->table->complete(intake->reader, until_ns);
     berthi_intake_part *const part = (berthi_intake_part *)read;
 
     if (read == NULL)
-        return late < UINT64_MAX && berthi_sys_now_ns() >= late ? fail_late(intake, error)
-                                                                 : BERTH_OK;
+        return check_late(intake, until_ns, late, error);
+    intake->looked_ns = berthi_sys_now_ns();
     intake->in_flight--;
     if (!intake->is_cancelled || read->result != -ECANCELED) { /* it had not begun */
-        intake->moved_ns = berthi_sys_now_ns();
+        intake->moved_ns = intake->looked_ns;
         intake->is_late = false;
     }
     intake->transfers[part->transfer->buffer->number].in_flight--;

@@ -35,6 +35,7 @@ typedef struct berthi_intake {
     uint32_t in_flight; /* reads */
     uint64_t wait_ns;   /* the longest without one that comes back; UINT64_MAX: none */
     uint64_t moved_ns;  /* when one came back, or was asked for where none was on its way */
+    uint64_t looked_ns; /* when it was looked whether one had */
     bool is_late;       /* that has been said; until one comes back */
     uint64_t filled;    /* buffers, so far */
     bool is_cancelled;

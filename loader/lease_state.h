@@ -229,7 +229,10 @@ uint64_t berthi_lease_deadline(const berthi_leases *leases);
 /* The same for what the feeder brings: it is the first to say that a read hangs. */
 uint64_t berthi_lease_feed_deadline(const berthi_leases *leases,
                                     const berthi_lease_line *line);
-/* That has passed: true, and later, where what the feeder is at has moved since. */
+/*
+ * That has passed: true, and later, where what the feeder is at has moved since, or who waits
+ * was away.
+ */
 bool berthi_lease_put_off(const berthi_leases *leases, uint64_t *deadline_ns);
 
 /* Slots and what their device makes for them. */

@@ -28,6 +28,12 @@
 /* How long a device that does not move is waited for, of an option `wait_ms`; 0: 60 s. */
 uint64_t berthi_wait_ns(uint64_t wait_ms);
 
+/*
+ * Whoever comes back so much later than told was kept from running: its process was stopped, or
+ * the machine has more to do than it can. That something else is late does not follow from it.
+ */
+#define BERTHI_AWAY_NS UINT64_C(250000000)
+
 /* Of somebody who gives up, and would wait so long otherwise. */
 static inline uint64_t
 berthi_patience(uint64_t wait_ns)

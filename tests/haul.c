@@ -449,6 +449,7 @@ typedef struct trick_reader {
     berthi_read_list hung;
     uint64_t direct_reads;
     _Atomic bool is_woken;
+    bool was_away;
 } trick_reader;
 
 static berth_status
@@ -605,6 +606,13 @@ complete_tricks(berthi_reader *reader, uint64_t deadline_ns)
     const struct timespec moment = { 0, 1000000 };
 
     end_hanging(r);
+    if (tricks().away_ns > 0 && !r->was_away) {
+        r->was_away = true;
+        while (berthi_sys_now_ns() < deadline_ns)
+            nanosleep(&moment, NULL);
+        berthi_sys_sleep(tricks().away_ns);
+        return NULL;
+    }
     if (r->finished.first != NULL && tricks().delay_ns > 0)
         wait_delay(tricks().delay_ns);
     while (!has_come(r) && !atomic_exchange(&r->is_woken, false)

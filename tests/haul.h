@@ -111,6 +111,8 @@ typedef struct haul_tricks {
     bool is_backward;        /* what was submitted last comes back first */
     uint64_t delay_ns;       /* each read takes so long, unless it is hurried */
     uint64_t latency_ns;     /* each comes so late, as many as there are at once */
+    uint64_t away_ns;        /* who waits for the first one does not run for so long after that
+                                wait is over, as where its process is stopped */
     uint64_t end;            /* files end here for all reads; 0: where they end */
     bool knows_buffers;      /* add_buffer() succeeds */
     uint64_t add_ns;         /* and takes so long */

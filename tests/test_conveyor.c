@@ -753,6 +753,27 @@ test_slow_reads_are_no_wait(void)
     CHECK(!is_behind);
 }
 
+/*
+ * A process that was stopped for longer than reads are waited for does not know of them yet: it
+ * looks once more.
+ */
+static void
+test_stopped_for_long(void)
+{
+    const uint64_t size = 12 * 4096;
+    haul h;
+
+    haul_begin(&h, fixture_folder(), &size, 1);
+    haul_want_all(&h);
+    h.options.reader = &haul_reader;
+    h.options.ring_bytes = 3 * 4096;
+    h.options.wait_ns = 200 * MS;
+    haul_trick = (haul_tricks){ .away_ns = 500 * MS };
+    if (!CHECK_EQ(haul_run(&h, NULL), BERTH_OK))
+        T_NOTE("%s", h.error.message);
+    haul_end(&h);
+}
+
 /* ------------------------------------------------------------------------ faults */
 
 /* The files are open before the first fault: only the run is under test. */
@@ -1002,6 +1023,7 @@ main(int argc, char **argv)
     T_RUN(test_statistics);
     T_RUN(test_slow_consumers_are_a_wait);
     T_RUN(test_slow_reads_are_no_wait);
+    T_RUN(test_stopped_for_long);
     T_RUN(test_every_call_can_fail);
     T_RUN(test_workers_cannot_be_started);
     T_RUN(test_the_first_chunk_comes_soon);

@@ -809,6 +809,30 @@ test_a_device_stands_still(void)
     CHECK_LT(took_ns, LATE_NS);
 }
 
+/*
+ * Who comes back long after the time was over was not there when the feeder was: it waits once
+ * more. Else only what the feeder has moved since puts the time off.
+ */
+static void
+test_who_was_away_waits_once_more(void)
+{
+    berth_model model = { .wait_ns = SECOND_NS };
+    berthi_leases leases = { .model = &model };
+    const uint64_t now_ns = berthi_sys_now_ns();
+    uint64_t deadline_ns = now_ns + 100 * SECOND_NS;
+
+    CHECK(!berthi_lease_put_off(&leases, &deadline_ns));
+    CHECK_EQ(deadline_ns, now_ns + 100 * SECOND_NS);
+    deadline_ns = now_ns - SECOND_NS / 2;
+    CHECK(berthi_lease_put_off(&leases, &deadline_ns));
+    CHECK_GE(deadline_ns, now_ns + model.wait_ns);
+    CHECK_LT(deadline_ns, now_ns + LATE_NS);
+    deadline_ns = now_ns + 100 * SECOND_NS;
+    atomic_store(&leases.read_ns, now_ns + 100 * SECOND_NS);
+    CHECK(berthi_lease_put_off(&leases, &deadline_ns));
+    CHECK_GE(deadline_ns, now_ns + 101 * SECOND_NS);
+}
+
 /* How long the end takes that comes while the feeder reads, waits for a slot, or copies. */
 static uint64_t
 destroy_at_once(uint32_t i)
@@ -952,6 +976,7 @@ main(int argc, char **argv)
     T_RUN(test_a_device_is_lost);
     T_RUN(test_copies_that_are_slow);
     T_RUN(test_a_device_stands_still);
+    T_RUN(test_who_was_away_waits_once_more);
     T_RUN(test_destroyed_at_any_time);
     T_RUN(test_ring_grows_beside);
     T_RUN(test_ring_is_tuned);

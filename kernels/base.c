@@ -238,8 +238,16 @@ berthi_texts_are_there(const char *const *texts, uint32_t count)
 }
 
 berth_status
-berthi_options_take(void *mine, size_t my_size, const void *given, const char *name,
-                    berth_error *error)
+berthi_options_check(uint32_t reserved, const char *name, berth_error *error)
+{
+    if (reserved == 0)
+        return BERTH_OK;
+    return berthi_fail_argument(error, name, "sets a field that this library does not know");
+}
+
+berth_status
+berthi_options_take(void *mine, size_t my_size, size_t known, const void *given,
+                    const char *name, berth_error *error)
 {
     size_t given_size;
 
@@ -249,10 +257,9 @@ berthi_options_take(void *mine, size_t my_size, const void *given, const char *n
     memcpy(&given_size, given, sizeof given_size);
     if (given_size < sizeof given_size)
         return berthi_fail_argument(error, name, "has no struct_size: call its _init");
-    for (size_t i = my_size; i < given_size; i++)
+    for (size_t i = known; i < given_size; i++)
         if (((const unsigned char *)given)[i] != 0)
-            return berthi_fail_argument(error, name,
-                                        "sets a field that this library does not know");
+            return berthi_options_check(1, name, error);
     memcpy(mine, given, given_size < my_size ? given_size : my_size);
     return BERTH_OK;
 }

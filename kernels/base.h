@@ -78,11 +78,14 @@ void berthi_error_clear(berth_error *error);
 
 /*
  * Copies the caller's option struct of `given_size` bytes (its own struct_size)
- * into `mine` of `my_size` bytes. Missing fields become zero; a longer struct
- * is accepted only when its unknown tail is zero. NULL `given`: all zero.
+ * into `mine` of `my_size` bytes. Missing fields become zero. What lies behind the
+ * `known` bytes of the struct, reserved words or more of a longer one, is a newer header's:
+ * it is accepted only when it is zero. NULL `given`: all zero.
  */
-berth_status berthi_options_take(void *mine, size_t my_size, const void *given,
-                                 const char *name, berth_error *error);
+berth_status berthi_options_take(void *mine, size_t my_size, size_t known,
+                                 const void *given, const char *name, berth_error *error);
+/* The same of a reserved word between the fields of a struct that was taken. */
+berth_status berthi_options_check(uint32_t reserved, const char *name, berth_error *error);
 
 /*
  * The way back: fills the caller's struct of `given_size` bytes from `mine`, beginning with

@@ -97,7 +97,9 @@ berth_context_create(const berth_context_options *options, berth_context **out_c
     if (out_context == NULL)
         return berthi_fail_argument(error, "out_context", "is NULL");
     *out_context = NULL;
-    status = berthi_options_take(&mine, sizeof mine, options, "options", error);
+    status = berthi_options_take(&mine, sizeof mine,
+                                 offsetof(berth_context_options, reserved32), options,
+                                 "options", error);
     if (status == BERTH_OK)
         status = check_options(&mine, error);
     if (status != BERTH_OK)

@@ -414,7 +414,11 @@ berth_bench_start(berth_context *context, const berth_bench_options *options,
 
     status = berthi_job_check_start(context, "context", out_job, error);
     if (status == BERTH_OK)
-        status = berthi_options_take(&taken, sizeof taken, options, "options", error);
+        status = berthi_options_take(&taken, sizeof taken,
+                                     offsetof(berth_bench_options, reserved), options,
+                                     "options", error);
+    if (status == BERTH_OK)
+        status = berthi_options_check(taken.reserved32, "options", error);
     if (status == BERTH_OK)
         status = check_options(&taken, error);
     if (status == BERTH_OK)

@@ -30,8 +30,13 @@
  * Sizes       are bytes, in uint64_t, unless a name says otherwise.
  * Structs     Option structs start with their own size: fill them with their
  *             `_init` function, then set what matters; zero means default.
- *             Those of an array have one size and lie that far apart.
- *             Result structs end in reserved words, written as zero.
+ *             Those of an array have one size and lie that far apart. Reserved
+ *             words of theirs stay zero: a newer header may have made fields of
+ *             them, so one that is set is BERTH_EINVAL, like a field behind the
+ *             struct. Result structs end in reserved words, written as zero.
+ * NULL        is named and BERTH_EINVAL where a call that has an `error` does not
+ *             allow it. Calls that have none only look at what is there, and do
+ *             not look for it, unless they say so.
  */
 #ifndef BERTH_LOADER_BERTH_H
 #define BERTH_LOADER_BERTH_H

@@ -444,7 +444,9 @@ berth_check_start(berth_model *model, const berth_check_options *options,
 
     status = berthi_job_check_start(model, "model", out_job, error);
     if (status == BERTH_OK)
-        status = berthi_options_take(&taken, sizeof taken, options, "options", error);
+        status = berthi_options_take(&taken, sizeof taken,
+                                     offsetof(berth_check_options, reserved), options,
+                                     "options", error);
     if (status != BERTH_OK)
         return status;
     c = berthi_memory_zalloc(model->context, BERTHI_PURPOSE_OBJECT, sizeof *c);

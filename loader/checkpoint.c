@@ -384,7 +384,9 @@ berth_checkpoint_open(berth_context *context, const char *path,
     if (status != BERTH_OK)
         return status;
     memset(&o, 0, sizeof o);
-    status = berthi_options_take(&o.options, sizeof o.options, options, "options", error);
+    status = berthi_options_take(&o.options, sizeof o.options,
+                                 offsetof(berth_open_options, reserved32), options,
+                                 "options", error);
     if (status != BERTH_OK)
         return status;
     berthi_findings_init(&o.findings, context, &o.options);

@@ -349,7 +349,8 @@ berthi_convert_start(berth_context *context, berth_checkpoint *checkpoint,
     if (status == BERTH_OK && checkpoint == NULL)
         status = berthi_fail_argument(error, "checkpoint", "is NULL");
     if (status == BERTH_OK)
-        status = berthi_options_take(&mine, sizeof mine, options, "options", error);
+        status = berthi_options_take(&mine, sizeof mine, sizeof mine, options,
+                                     "options", error);
     if (status != BERTH_OK)
         return status;
     set_defaults(&mine);

@@ -405,7 +405,8 @@ berth_diff_start(berth_context *context, berth_checkpoint *a, berth_checkpoint *
     if (status == BERTH_OK && (a == NULL || b == NULL))
         status = berthi_fail_argument(error, a == NULL ? "a" : "b", "is NULL");
     if (status == BERTH_OK)
-        status = berthi_options_take(&mine, sizeof mine, options, "options", error);
+        status = berthi_options_take(&mine, sizeof mine, sizeof mine, options,
+                                     "options", error);
     if (status != BERTH_OK)
         return status;
     mistake = find_mistake(&mine);

@@ -206,13 +206,16 @@ take_structs(berthi_estimating *m, const berth_estimate_options *options,
     berth_status status;
 
     berth_estimate_options_init(&defaults);
-    status = berthi_options_take(&m->options, sizeof m->options,
+    status = berthi_options_take(&m->options, sizeof m->options, sizeof m->options,
                                  options != NULL ? options : &defaults, "options", error);
+    if (status == BERTH_OK)
+        status = berthi_options_check(m->options.reserved32, "options", error);
     if (status != BERTH_OK || m->options.train == NULL)
         return status;
     m->is_training = true;
     return berthi_options_take(&m->train_options, sizeof m->train_options,
-                               m->options.train, "train", error);
+                               offsetof(berth_train_options, reserved32), m->options.train,
+                               "train", error);
 }
 
 berth_status

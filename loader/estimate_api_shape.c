@@ -344,7 +344,9 @@ berth_shape_open(berth_context *context, const char *path,
         return berthi_fail_argument(error, "context", "is NULL");
     if (path == NULL || path[0] == '\0')
         return berthi_fail_argument(error, "path", path == NULL ? "is NULL" : "is empty");
-    status = berthi_options_take(&o.options, sizeof o.options, options, "options", error);
+    status = berthi_options_take(&o.options, sizeof o.options,
+                                 offsetof(berth_open_options, reserved32), options,
+                                 "options", error);
     if (status != BERTH_OK)
         return status;
     o.options.struct_size = sizeof o.options; /* they are handed on */

@@ -428,7 +428,9 @@ berth_load_start(berth_context *context, const berth_checkpoint *checkpoint,
 
     status = check_arguments(context, checkpoint, plan, out_job, error);
     if (status == BERTH_OK)
-        status = berthi_options_take(&taken, sizeof taken, options, "options", error);
+        status = berthi_options_take(&taken, sizeof taken,
+                                     offsetof(berth_load_options, reserved32), options,
+                                     "options", error);
     if (status == BERTH_OK)
         status = check_options(&taken, error);
     if (status == BERTH_OK)

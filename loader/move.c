@@ -317,10 +317,13 @@ begin(berth_model *model, bool is_asleep, const berth_move_options *options, mov
 {
     berth_move_options taken;
     berth_status status =
-        berthi_options_take(&taken, sizeof taken, options, "options", error);
+        berthi_options_take(&taken, sizeof taken, offsetof(berth_move_options, reserved),
+                            options, "options", error);
     move *m;
 
     *out = NULL;
+    if (status == BERTH_OK)
+        status = berthi_options_check((uint32_t)taken.reserved32, "options", error);
     if (status != BERTH_OK)
         return status;
     m = berthi_memory_zalloc(model->context, BERTHI_PURPOSE_OBJECT, sizeof *m);

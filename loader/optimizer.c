@@ -140,7 +140,8 @@ take_group(const berth_optimizer_group *groups, uint32_t number, berth_optimizer
     memcpy(&its_size, given, sizeof its_size);
     if (its_size != size)
         return fail_group(number, "has another struct_size than the first", error);
-    status = berthi_options_take(out, sizeof *out, given, "groups", error);
+    status = berthi_options_take(out, sizeof *out, offsetof(berth_optimizer_group, reserved),
+                                 given, "groups", error);
     return status == BERTH_OK ? check_group(out, number, error) : status;
 }
 
@@ -338,7 +339,9 @@ berth_optimizer_set_group(berth_optimizer *optimizer, uint32_t number,
         return berthi_fail_argument(error, "number", "is that of no group");
     if (group == NULL)
         return berthi_fail_argument(error, "group", "is NULL");
-    status = berthi_options_take(&mine, sizeof mine, group, "group", error);
+    status = berthi_options_take(&mine, sizeof mine,
+                                 offsetof(berth_optimizer_group, reserved), group, "group",
+                                 error);
     if (status == BERTH_OK)
         status = check_group(&mine, number, error);
     if (status != BERTH_OK)

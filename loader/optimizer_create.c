@@ -157,7 +157,11 @@ describe(berth_optimizer *o, const request *r, berth_error *error)
 
     berth_optimizer_options_init(&mine);
     if (r->options != NULL)
-        status = berthi_options_take(&mine, sizeof mine, r->options, "options", error);
+        status = berthi_options_take(&mine, sizeof mine,
+                                     offsetof(berth_optimizer_options, reserved),
+                                     r->options, "options", error);
+    if (status == BERTH_OK)
+        status = berthi_options_check((uint32_t)mine.reserved32, "options", error);
     if (status == BERTH_OK)
         status = take_options(o, &mine, error);
     if (status == BERTH_OK)

@@ -409,7 +409,9 @@ berth_optimizer_step(berth_optimizer *optimizer, const berth_gradient *gradients
         return berthi_fail_argument(error, "optimizer", "is NULL");
     berth_step_options_init(&mine);
     if (options != NULL) {
-        status = berthi_options_take(&mine, sizeof mine, options, "options", error);
+        status = berthi_options_take(&mine, sizeof mine,
+                                     offsetof(berth_step_options, reserved), options,
+                                     "options", error);
         if (status != BERTH_OK)
             return status;
     }

@@ -305,8 +305,8 @@ berth_plan_create(berth_context *context, const berth_checkpoint *checkpoint,
     if (checkpoint == NULL)
         return berthi_fail_argument(error, "checkpoint", "is NULL");
     berth_plan_options_init(&defaults);
-    status = berthi_options_take(&mine, sizeof mine, options != NULL ? options : &defaults,
-                                 "options", error);
+    status = berthi_options_take(&mine, sizeof mine, offsetof(berth_plan_options, reserved),
+                                 options != NULL ? options : &defaults, "options", error);
     if (mine.batch == 0)
         mine.batch = 1;
     if (status == BERTH_OK)

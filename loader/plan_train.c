@@ -44,7 +44,8 @@ berthi_plan_check_training(const berth_plan_options *options, berth_error *error
 {
     berth_train_options given;
     const berth_status status =
-        berthi_options_take(&given, sizeof given, options->train, "train", error);
+        berthi_options_take(&given, sizeof given, offsetof(berth_train_options, reserved32),
+                            options->train, "train", error);
 
     if (status != BERTH_OK)
         return status;
@@ -81,8 +82,9 @@ take_options(training *t, berth_error *error)
     const berthi_plan_source *const source = t->source;
     const berth_plan_options *const given = source->options;
     berthi_train_options *const options = &t->options;
-    berth_status status = berthi_options_take(&t->given, sizeof t->given, given->train,
-                                              "train", error);
+    berth_status status = berthi_options_take(&t->given, sizeof t->given,
+                                              offsetof(berth_train_options, reserved32),
+                                              given->train, "train", error);
 
     if (status != BERTH_OK)
         return status;

@@ -414,7 +414,9 @@ berth_slices_start(berth_context *context, const berth_checkpoint *checkpoint,
     if (status == BERTH_OK && slices == NULL && count > 0)
         status = berthi_fail_argument(error, "slices", "is NULL");
     if (status == BERTH_OK)
-        status = berthi_options_take(&taken, sizeof taken, options, "options", error);
+        status = berthi_options_take(&taken, sizeof taken,
+                                     offsetof(berth_slices_options, reserved), options,
+                                     "options", error);
     if (status == BERTH_OK && (taken.io < BERTH_IO_AUTO || taken.io > BERTH_IO_BUFFERED))
         status = berthi_fail_argument(error, "options", "has an unknown io");
     if (status == BERTH_OK)

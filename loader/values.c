@@ -51,7 +51,9 @@ berthi_values_take(const berth_values_options *options, berthi_values *out,
     memset(out, 0, sizeof *out);
     if (options == NULL)
         return berthi_fail_argument(error, "options", "is NULL");
-    status = berthi_options_take(&mine, sizeof mine, options, "options", error);
+    status = berthi_options_take(&mine, sizeof mine,
+                                 offsetof(berth_values_options, reserved32), options,
+                                 "options", error);
     if (status != BERTH_OK)
         return status;
     mistake = find_mistake(&mine);
@@ -266,7 +268,9 @@ berthi_values_take_buffers(const berthi_values *values,
     *count = 0;
     if (buffers == NULL)
         return berthi_fail_argument(error, "buffers", "is NULL");
-    status = berthi_options_take(mine, sizeof *mine, buffers, "buffers", error);
+    status = berthi_options_take(mine, sizeof *mine,
+                                 offsetof(berth_values_buffers, reserved32), buffers,
+                                 "buffers", error);
     if (status != BERTH_OK)
         return status;
     mine->struct_size = sizeof *mine;

@@ -100,8 +100,10 @@ take(multiplication *m, const berth_context *context,
     if (status == BERTH_OK && m->values.rank != 2)
         status = berthi_fail_argument(error, "options", "has a shape that is no matrix");
     if (status == BERTH_OK)
-        status = berthi_options_take(&m->product, sizeof m->product, product, "product",
-                                     error);
+        status = berthi_options_take(&m->product, sizeof m->product, sizeof m->product,
+                                     product, "product", error);
+    if (status == BERTH_OK)
+        status = berthi_options_check(m->product.reserved32, "product", error);
     if (status == BERTH_OK)
         status = berthi_values_take_buffers(&m->values, buffers, false, &m->buffers,
                                             ranges, &count, error);

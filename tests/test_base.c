@@ -665,6 +665,10 @@ typedef struct large_options {
     unsigned char tail[9];
 } large_options;
 
+/* A struct without reserved words. */
+#define TAKE(mine, given, error)                                                           \
+    berthi_options_take(&(mine), sizeof(mine), sizeof(mine), given, "options", error)
+
 static void
 test_options_of_the_same_size(void)
 {
@@ -672,10 +676,10 @@ test_options_of_the_same_size(void)
     small_options mine = { 1, 1 };
     berth_error error;
 
-    CHECK_EQ(berthi_options_take(&mine, sizeof mine, &given, "options", &error), BERTH_OK);
+    CHECK_EQ(TAKE(mine, &given, &error), BERTH_OK);
     CHECK_EQ(mine.one, 5);
     CHECK_EQ(mine.struct_size, sizeof given);
-    CHECK_EQ(berthi_options_take(&mine, sizeof mine, NULL, "options", &error), BERTH_OK);
+    CHECK_EQ(TAKE(mine, NULL, &error), BERTH_OK);
     CHECK_EQ(mine.one, 0);
     CHECK_EQ(mine.struct_size, 0);
 }
@@ -688,7 +692,7 @@ test_options_from_an_older_header(void)
     large_options mine;
 
     memset(&mine, 0xAA, sizeof mine);
-    CHECK_EQ(berthi_options_take(&mine, sizeof mine, &given, "options", NULL), BERTH_OK);
+    CHECK_EQ(TAKE(mine, &given, NULL), BERTH_OK);
     CHECK_EQ(mine.one, 5);
     CHECK_EQ(mine.two, 0);
     CHECK(is_zero(mine.tail, sizeof mine.tail));
@@ -705,19 +709,48 @@ test_options_from_a_newer_header(void)
     memset(&given, 0, sizeof given);
     given.struct_size = sizeof given;
     given.one = 5;
-    CHECK_EQ(berthi_options_take(&mine, sizeof mine, &given, "options", &error), BERTH_OK);
+    CHECK_EQ(TAKE(mine, &given, &error), BERTH_OK);
     CHECK_EQ(mine.one, 5);
     for (size_t at = sizeof mine; at < sizeof given; at++) {
         ((unsigned char *)&given)[at] = 1;
         mine.one = 77;
-        CHECK_EQ(berthi_options_take(&mine, sizeof mine, &given, "options", &error),
-                 BERTH_EINVAL);
+        CHECK_EQ(TAKE(mine, &given, &error), BERTH_EINVAL);
         CHECK_EQ(error.reason, BERTH_REASON_ARGUMENT);
         CHECK_STR(error.message, "argument `options` sets a field that this library "
                                  "does not know");
         CHECK_EQ(mine.one, 0);
         ((unsigned char *)&given)[at] = 0;
     }
+}
+
+/* Reserved words are as what lies behind the struct: a newer header may have given them. */
+static void
+test_options_with_reserved_words(void)
+{
+    large_options given;
+    large_options mine;
+    berth_error error;
+
+    memset(&given, 0, sizeof given);
+    given.struct_size = sizeof given;
+    given.one = 5;
+    for (size_t at = offsetof(large_options, two); at < sizeof given; at++) {
+        ((unsigned char *)&given)[at] = 1;
+        CHECK_EQ(berthi_options_take(&mine, sizeof mine, offsetof(large_options, two), &given,
+                                     "options", &error),
+                 BERTH_EINVAL);
+        CHECK_CONTAINS(error.message, "`options` sets a field that this library does not");
+        ((unsigned char *)&given)[at] = 0;
+    }
+    memset(&mine, 0xAA, sizeof mine);
+    CHECK_EQ(berthi_options_take(&mine, sizeof mine, offsetof(large_options, two), &given,
+                                 "options", &error),
+             BERTH_OK);
+    CHECK_EQ(mine.one, 5);
+    CHECK_EQ(mine.two, 0);
+    CHECK_EQ(berthi_options_check(0, "options", &error), BERTH_OK);
+    CHECK_EQ(berthi_options_check(1u << 31, "options", &error), BERTH_EINVAL);
+    CHECK_CONTAINS(error.message, "`options` sets a field that this library does not know");
 }
 
 /* What lies behind the given size is the caller's own business. */
@@ -731,10 +764,9 @@ test_options_end_with_their_size(void)
     given.struct_size = offsetof(large_options, two) + 1;
     given.two = 0;
     memset((unsigned char *)&given + given.struct_size, 0xAA, 4);
-    CHECK_EQ(berthi_options_take(&mine, sizeof mine, &given, "options", NULL), BERTH_OK);
+    CHECK_EQ(TAKE(mine, &given, NULL), BERTH_OK);
     given.struct_size++;
-    CHECK_EQ(berthi_options_take(&mine, sizeof mine, &given, "options", NULL),
-             BERTH_EINVAL);
+    CHECK_EQ(TAKE(mine, &given, NULL), BERTH_EINVAL);
 }
 
 static void
@@ -745,12 +777,11 @@ test_options_without_size(void)
     berth_error error;
 
     for (given.struct_size = 0; given.struct_size < sizeof(size_t); given.struct_size++) {
-        CHECK_EQ(berthi_options_take(&mine, sizeof mine, &given, "opts", &error),
-                 BERTH_EINVAL);
-        CHECK_STR(error.message, "argument `opts` has no struct_size: call its _init");
+        CHECK_EQ(TAKE(mine, &given, &error), BERTH_EINVAL);
+        CHECK_STR(error.message, "argument `options` has no struct_size: call its _init");
     }
     given.struct_size = sizeof(size_t);
-    CHECK_EQ(berthi_options_take(&mine, sizeof mine, &given, "opts", &error), BERTH_OK);
+    CHECK_EQ(TAKE(mine, &given, &error), BERTH_OK);
     CHECK_EQ(mine.one, 0);
 }
 
@@ -874,6 +905,7 @@ main(int argc, char **argv)
     T_RUN(test_options_of_the_same_size);
     T_RUN(test_options_from_an_older_header);
     T_RUN(test_options_from_a_newer_header);
+    T_RUN(test_options_with_reserved_words);
     T_RUN(test_options_end_with_their_size);
     T_RUN(test_options_without_size);
     T_RUN(test_options_are_given_in_their_size);

@@ -45,22 +45,30 @@ make_recipe(berthi_plan_source *source, berth_error *error)
                                         given->architectures, error);
 }
 
+/* For training there is no plan without these numbers; else one without a KV cache. */
 static berth_status
 read_shape(berthi_plan_source *source, berth_error *error)
 {
+    const char *const path = source->checkpoint->config_path;
     const berthi_json *const config = source->recipe.config;
+    const bool is_needed = source->options->train != NULL;
     berth_error problem;
 
+    if (config == NULL && is_needed)
+        return berthi_fail(error, BERTH_REASON_CONFIG_JSON, &(berthi_about){ .file = path },
+                           "training is planned with the model's config.json, and there is "
+                           "none");
     if (config == NULL) {
         berthi_plan_warn(source->options, BERTH_REASON_CONFIG_JSON,
                          "there is no config.json: the order of layers is guessed from the "
                          "names of tensors, and no room is kept for a KV cache");
         return BERTH_OK;
     }
-    source->shape =
-        berthi_arena_alloc(&source->arena, sizeof *source->shape, 16);
+    source->shape = berthi_arena_alloc(&source->arena, sizeof *source->shape, 16);
     if (source->shape == NULL)
         return berthi_fail_memory(error, "reading the model's shape");
+    if (is_needed)
+        return berthi_shape_read(berthi_json_root(config), path, source->shape, error);
     if (berthi_shape_read(berthi_json_root(config), "config.json", source->shape, &problem)
         == BERTH_OK)
         return BERTH_OK;

@@ -410,9 +410,6 @@ berthi_plan_take_training(berthi_plan_source *source, berth_error *error)
 {
     training *t;
 
-    if (source->shape == NULL)
-        return berthi_fail(error, BERTH_REASON_CONFIG_JSON, NULL,
-                           "training is planned with the numbers of config.json");
     t = berthi_arena_alloc(&source->arena, sizeof *t, 16); /* an estimate is large */
     if (t == NULL)
         return berthi_fail_memory(error, "what is trained");

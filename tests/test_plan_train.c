@@ -823,6 +823,36 @@ test_refusals(void)
     check_refused(folder, &options, BERTH_EINVAL, "needs a context");
 }
 
+/* What is wrong with config.json is the error itself: there is no plan to warn beside. */
+static void
+test_config_that_cannot_be_read(void)
+{
+    berth_train_options train =
+        planned_train(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "adamw_8bit");
+    berth_plan_options options = planned_train_options(&train, "0=4GiB,cpu=4GiB");
+    const char *const folder = planned_llama(1, true);
+    const char *const config = fixture_format("%s/config.json", folder);
+    planned p;
+
+    fixture_text(config, "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": "
+                         "\"llama\", \"num_attention_heads\": \"x\"}");
+    planned_begin(&p, folder, &options);
+    CHECK_EQ(p.status, BERTH_EFORMAT);
+    CHECK_EQ(p.error.reason, BERTH_REASON_CONFIG_JSON);
+    CHECK_STR(p.error.file, config);
+    CHECK_CONTAINS(p.error.message, "\"num_attention_heads\" is not a whole number");
+    CHECK_EQ(p.finding_count, 0);
+    planned_end(&p);
+    CHECK_EQ(remove(config), 0);
+    planned_begin(&p, folder, &options);
+    CHECK_EQ(p.status, BERTH_EFORMAT);
+    CHECK_EQ(p.error.reason, BERTH_REASON_CONFIG_JSON);
+    CHECK_STR(p.error.file, config);
+    CHECK_CONTAINS(p.error.message, "the model's config.json, and there is none");
+    CHECK_EQ(p.finding_count, 0);
+    planned_end(&p);
+}
+
 static void
 add(fixture_builder *b, const char *name, uint32_t rank, uint64_t first, uint64_t second,
     uint64_t third)
@@ -1152,6 +1182,7 @@ main(int argc, char **argv)
     T_RUN(test_streamed_base);
     T_RUN(test_streamed_experts);
     T_RUN(test_refusals);
+    T_RUN(test_config_that_cannot_be_read);
     T_RUN(test_what_cannot_be_trained);
     T_RUN(test_sides_of_adapters);
     T_RUN(test_adapters_of_derived_layers);

@@ -171,13 +171,15 @@ static berth_status
 refuse_offload(const berthi_imitation *imitation, berth_error *error)
 {
     const berthi_placed *const line = &imitation->placed[imitation->refused];
+    const bool is_all = line->path_length == 0;
     char device[BERTHI_BUDGET_NAME];
 
     return berthi_fail(error, BERTH_REASON_NO_FIT,
-                       &(berthi_about){ .tensor = line->path,
+                       &(berthi_about){ .tensor = is_all ? NULL : line->path,
                                         .tensor_length = (size_t)line->path_length },
-                       "would lie on %s, and bitsandbytes refuses quantized weights on cpu "
+                       "%swould lie on %s, and bitsandbytes refuses quantized weights on cpu "
                        "and disk: %.0f bytes more are needed on GPUs, or --cpu-offload",
+                       is_all ? "all of the model " : "",
                        berthi_budget_name(&imitation->budgets.items[line->device], device),
                        offloaded_bytes(imitation));
 }

@@ -488,6 +488,10 @@ test_quantized(void)
     m.options.max_memory = "0=56KB,cpu=1GB";
     check_refused(&m, BERTH_REASON_NO_FIT, "model.layers.1",
                   "would lie on cpu, and bitsandbytes refuses");
+    m.options.max_memory = "0=1KB,cpu=1KB"; /* one line, whose module has no name */
+    check_refused(&m, BERTH_REASON_NO_FIT, "",
+                  "all of the model would lie on disk, and bitsandbytes refuses");
+    m.options.max_memory = "0=56KB,cpu=1GB";
     m.options.cpu_offload = 1;
     check_map(&m, "model.embed_tokens=cuda:0 model.layers.0=cuda:0 model.layers.1=cpu "
                   "model.layers.2=cpu model.norm=cpu model.rotary_emb=cpu lm_head=cpu");

@@ -20,7 +20,7 @@ const help_exit_code help_exit_codes[] = {
     { 9, "I/O error or disk full" },
     { 10, "unsupported format or dtype: convert" },
     { 11, "a policy that was asked for (--strict, --min-coverage, ...) is violated" },
-    { 130, "stopped by Ctrl-C, nothing half-written is left" },
+    { 130, "stopped by Ctrl-C, SIGTERM or SIGHUP, nothing half-written is left" },
 };
 const size_t help_exit_code_count = sizeof help_exit_codes / sizeof help_exit_codes[0];
 

@@ -18,6 +18,7 @@ static const cli_option options[] = {
     { "folder", '\0', CLI_TEXT, 0, "DIR", NULL, NULL, "a folder" },
     { "list", '\0', CLI_LIST, 0, "WORD", NULL, NULL, "a list" },
     { "choice", '\0', CLI_CHOICE, 0, "one|two", NULL, NULL, "a choice" },
+    { "words", '\0', CLI_OPTIONAL, 0, "three|four", NULL, NULL, "a word" },
 };
 static const cli_example examples[] = { { "berth try -f", "a\\b" }, { "berth try", "-" } };
 static const char *const description[] = { "First.", "Second.", NULL };
@@ -73,13 +74,14 @@ test_bash(void)
                    "    try/--folder|try/--folder=) files=-d words= ;;\n"
                    "    try/--list|try/--list=) files= words= ;;\n"
                    "    try/--choice|try/--choice=) words='one two' ;;\n"
+                   "    try/--words=) words='three four' ;;\n"
                    "    try/--log|try/--log=) words='debug info warning none' "
                    ";;\n"
                    "    bare/--log|bare/--log=) words='debug info warning "
                    "none' ;;\n"
-                   "    try/*) words='--flag --counter --text --optional= "
-                   "--number --folder --list --choice --help --verbose --log "
-                   "--no-color --print-config' files=-f ;;\n"
+                   "    try/*) words='--flag --counter --text --optional --optional= "
+                   "--number --folder --list --choice --words --words= --help --verbose "
+                   "--log --no-color --print-config' files=-f ;;\n"
                    "    bare/*) words='--help --verbose --log --no-color "
                    "--print-config' files= ;;\n"
                    "    esac ;;\n"
@@ -110,7 +112,8 @@ test_zsh(void)
                    "number]:N:' \\\n"
                    "            '--folder=[a folder]:DIR:_files -/' \\\n"
                    "            '*''--list=[a list]:WORD:' \\\n"
-                   "            '--choice=[a choice]:word:(one two)' \\\n");
+                   "            '--choice=[a choice]:word:(one two)' \\\n"
+                   "            '--words=-[a word]::word:(three four)' \\\n");
     CHECK_CONTAINS(file("_berth"),
                    "            '--print-config[show each option'\\''s value "
                    "and where it comes from, then end]' \\\n"
@@ -150,7 +153,9 @@ test_fish(void)
                    "complete -c berth -n '__fish_seen_subcommand_from try' -l "
                    "list -x -d 'a list'\n"
                    "complete -c berth -n '__fish_seen_subcommand_from try' -l "
-                   "choice -x -a 'one two' -d 'a choice'\n");
+                   "choice -x -a 'one two' -d 'a choice'\n"
+                   "complete -c berth -n '__fish_seen_subcommand_from try' -l "
+                   "words -f -a 'three four' -d 'a word'\n");
     CHECK_CONTAINS(file("berth.fish"),
                    "complete -c berth -n __fish_use_subcommand -a bare -d "
                    "'nothing'\n"

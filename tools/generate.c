@@ -52,6 +52,13 @@ write_quoted(output *out, const char *text, const char *special)
     }
 }
 
+/* The value, where there is one, is one of these words. */
+static bool
+has_words(const cli_option *option)
+{
+    return option->value != NULL && strchr(option->value, '|') != NULL;
+}
+
 /* The words of a choice, blanks between them. */
 static void
 write_words(output *out, const char *choices)
@@ -88,7 +95,7 @@ write_bash_values(output *out, const cli_command *command)
         if (option->letter != '\0')
             output_format(out, "|%s/-%c", command->name, option->letter);
         output_text(out, ") ");
-        if (option->kind == CLI_CHOICE) {
+        if (has_words(option)) {
             output_text(out, "words='");
             write_words(out, option->value);
             output_text(out, "'");
@@ -106,9 +113,11 @@ write_bash_options(output *out, const cli_command *command)
     const cli_option *option;
 
     output_format(out, "    %s/*) words='", command->name);
-    for (size_t i = 0; (option = cli_option_at(command, i)) != NULL; i++)
-        output_format(out, "%s--%s%s", i > 0 ? " " : "", option->name,
-                      option->kind == CLI_OPTIONAL ? "=" : "");
+    for (size_t i = 0; (option = cli_option_at(command, i)) != NULL; i++) {
+        output_format(out, "%s--%s", i > 0 ? " " : "", option->name);
+        if (option->kind == CLI_OPTIONAL)
+            output_format(out, " --%s=", option->name);
+    }
     output_format(out, "' files=%s ;;\n", command->operand != NULL ? "-f" : "");
 }
 
@@ -174,8 +183,8 @@ write_zsh_option(output *out, const cli_option *option)
         output_format(out, "'--%s%s[", option->name, sign);
     write_quoted(out, option->help, "[]:\\");
     output_text(out, "]");
-    if (option->kind == CLI_CHOICE) {
-        output_text(out, ":word:(");
+    if (has_words(option)) {
+        output_text(out, option->kind == CLI_OPTIONAL ? "::word:(" : ":word:(");
         write_words(out, option->value);
         output_text(out, ")");
     } else if (option->value != NULL) {
@@ -247,8 +256,8 @@ write_fish_option(output *out, const cli_command *command, const cli_option *opt
                   command->name, option->name);
     if (option->letter != '\0')
         output_format(out, " -s %c", option->letter);
-    if (option->kind == CLI_CHOICE) {
-        output_text(out, " -x -a '");
+    if (has_words(option)) {
+        output_text(out, option->kind == CLI_OPTIONAL ? " -f -a '" : " -x -a '");
         write_words(out, option->value);
         output_text(out, "'");
     } else if (option->value != NULL && option->kind != CLI_OPTIONAL) {

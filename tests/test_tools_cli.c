@@ -182,6 +182,7 @@ test_refusals(void)
     CHECK_STR(REFUSED("--flag="), "--flag takes no value");
     CHECK_STR(REFUSED("--text"), "--text needs a value: FILE");
     CHECK_STR(REFUSED("-ft"), "-t needs a value: FILE");
+    CHECK_STR(REFUSED("--optional="), "--optional= needs a value: FILE; or leave `=` out");
     CHECK_STR(REFUSED("--number=0"), "--number: `0` is not a number from 1 to 999999999");
     CHECK_STR(REFUSED("-n", ""), "-n: `` is not a number from 1 to 999999999");
     CHECK_STR(REFUSED("-n/"), "-n: `/` is not a number from 1 to 999999999");

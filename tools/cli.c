@@ -249,6 +249,10 @@ store_option(cli_call *call, size_t position, const char *source, const char *va
 
     if (!has_value(option) && value != NULL)
         return cli_usage_error(call->command, "%s takes no value", source);
+    /* A variable that is not set: what was to be named is not what is meant without a name. */
+    if (option->kind == CLI_OPTIONAL && value != NULL && value[0] == '\0')
+        return cli_usage_error(call->command, "%s= needs a value: %s; or leave `=` out", source,
+                               option->value);
     if (value == NULL && option->kind == CLI_OPTIONAL)
         value = "";
     if (value == NULL && has_value(option)) {

@@ -25,6 +25,10 @@ add_notes(berthi_estimating *m)
                         shape->outside, shape->numbers.layers);
     if (shape->absence != NULL)
         berthi_note_add(lines, "%s", shape->absence);
+    /* The lines are of plain weights; the table and what helps are not. */
+    if (!berthi_type_is_quantized(m->train.base.type)
+        && (!m->is_training || m->train.method == BERTHI_METHOD_LORA))
+        berthi_note_experts(lines, &shape->model, &m->train.base);
     if (shape->model.has_headers || shape->tensor_bytes == 0)
         return;
     native.type = BERTHI_TYPE_NATIVE;

@@ -173,10 +173,18 @@ berthi_note_model(berthi_estimate *out, const berthi_estimate_model *model,
         berthi_note_add(out, "config.json says that the files are quantized already: "
                              "native is counted as %s values; their own bytes need headers",
                         berthi_dtype_word(shape->dtype));
-    if (!options->keeps_experts && berthi_type_is_quantized(options->type)
-        && berthi_layer_has_experts(shape))
-        berthi_note_add(out, "experts are quantized one by one; transformers 5 fuses them "
-                             "and leaves them unquantized");
+    if (berthi_type_is_quantized(options->type))
+        berthi_note_experts(out, model, options);
+}
+
+void
+berthi_note_experts(berthi_estimate *out, const berthi_estimate_model *model,
+                    const berthi_estimate_options *options)
+{
+    if (!options->keeps_experts && berthi_layer_has_experts(model->shape))
+        berthi_note_add(out, "quantized experts are counted one by one, as `berth quantize "
+                             "--experts` makes them; transformers 5 fuses them and leaves "
+                             "them unquantized: --keep-experts");
 }
 
 /* ------------------------------------------------------------------------ widths */

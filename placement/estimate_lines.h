@@ -59,6 +59,9 @@ void berthi_line_runtime(berthi_estimate *out, const berthi_estimate_options *op
                          uint64_t dynamic_bytes);
 void berthi_note_model(berthi_estimate *out, const berthi_estimate_model *model,
                        const berthi_estimate_options *options);
+/* What numbers of quantized weights say of experts, where there are some. */
+void berthi_note_experts(berthi_estimate *out, const berthi_estimate_model *model,
+                         const berthi_estimate_options *options);
 
 bool berthi_layer_has_experts(const berthi_shape *shape);
 /* Elements a layer's attention has for a token: queries, keys, values and output. */

@@ -508,7 +508,7 @@ test_states_and_cross(void)
     CHECK_EQ(berthi_estimate_bytes(&out, BERTHI_PART_STATES),
              2 * 36 * (524288 * 4 + 32768 * 2));
     CHECK_EQ(out.note_count, 1);
-    CHECK_CONTAINS(out.notes[0], "experts are quantized one by one");
+    CHECK_CONTAINS(out.notes[0], "quantized experts are counted one by one");
     e = estimated_text("{\"model_type\": \"t5\", \"vocab_size\": 100, \"d_model\": 64, "
                        "\"d_kv\": 8, \"d_ff\": 128, \"num_layers\": 3, "
                        "\"num_decoder_layers\": 2, \"num_heads\": 4, "

@@ -238,6 +238,51 @@ test_variant(void)
     end(&a);
 }
 
+/* The answer has a note on experts. */
+static bool
+tells_of_experts(const asked *a)
+{
+    for (uint32_t i = 0; i < a->summary.note_count; i++)
+        if (strstr(berth_estimate_get_note(a->estimate, i), "quantized experts are counted"))
+            return true;
+    return false;
+}
+
+/* Whatever was asked for, the table has types of weights that are quantized. */
+static void
+test_quantized_experts(void)
+{
+    berth_estimate_options options;
+    berth_train_options train;
+    asked a;
+
+    berth_estimate_options_init(&options);
+    berth_train_options_init(&train);
+    T_REQUIRE(open_shape(&a, config_folder("deepseek-v3"), NULL) == BERTH_OK);
+    T_REQUIRE(ask(&a, &options) == BERTH_OK);
+    CHECK(tells_of_experts(&a));
+    options.type = "nf4";
+    T_REQUIRE(ask(&a, &options) == BERTH_OK);
+    CHECK(tells_of_experts(&a));
+    options.keeps_experts = 1;
+    T_REQUIRE(ask(&a, &options) == BERTH_OK);
+    CHECK(!tells_of_experts(&a));
+    /* What can be advised of LoRA is QLoRA, of a full training nothing that is quantized. */
+    berth_estimate_options_init(&options);
+    options.train = &train;
+    train.method = BERTH_TRAIN_LORA;
+    T_REQUIRE(ask(&a, &options) == BERTH_OK);
+    CHECK(tells_of_experts(&a));
+    train.method = BERTH_TRAIN_FULL;
+    T_REQUIRE(ask(&a, &options) == BERTH_OK);
+    CHECK(!tells_of_experts(&a));
+    end(&a);
+    T_REQUIRE(open_shape(&a, config_folder("llama-3-8b"), NULL) == BERTH_OK);
+    T_REQUIRE(ask(&a, NULL) == BERTH_OK);
+    CHECK(!tells_of_experts(&a));
+    end(&a);
+}
+
 static void
 test_index_alone(void)
 {
@@ -1079,6 +1124,7 @@ main(int argc, char **argv)
     T_RUN(test_config_alone);
     T_RUN(test_config_path);
     T_RUN(test_variant);
+    T_RUN(test_quantized_experts);
     T_RUN(test_index_alone);
     T_RUN(test_hub);
     T_RUN(test_refused_shapes);

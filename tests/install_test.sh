@@ -84,6 +84,7 @@ has_all_files()
         share/man/man5/berth-links.5 share/man/man5/berth-manifest.5 \
         share/man/man5/berth-plan.5 share/man/man5/berth-rules.5 \
         share/man/man5/berth-devices.5 share/man/man5/berth-optimizer.5 \
+        share/man/man5/berth-json.5 \
         share/bash-completion/completions/berth.bash share/zsh/site-functions/_berth \
         share/fish/vendor_completions.d/berth.fish; do
         [ -e "$dest$prefix/$file" ] || { echo "missing: $prefix/$file" && return 1; }

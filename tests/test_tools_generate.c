@@ -272,7 +272,8 @@ test_man(void)
                    ".BR berth (3),\n"
                    ".BR berth\\-try (1),\n"
                    ".BR berth\\-bare (1),\n"
-                   ".BR berth\\-llama (1)\n");
+                   ".BR berth\\-llama (1),\n"
+                   ".BR berth\\-json (5)\n");
 }
 
 static void

@@ -66,8 +66,7 @@ static const char *const diff_description[] = {
     "A difference is no failure unless one of --strict, --min-snr and --max-relative says "
     "so. A weight is what its values are called, so that the same model may be stored in "
     "other encodings and other shards.",
-    "With --json a comparison that fails has `error`, too, as berth-verify(1) has "
-    "findings.",
+    "With --json a comparison that fails has `error`, too, as in berth-json(5).",
     NULL,
 };
 

@@ -41,7 +41,7 @@ static const char *const inspect_description[] = {
     "MODEL is a directory with model.safetensors or an index and shards, a single file, "
     "or `org/name` or `org/name@revision` of the hub cache, which is never written.",
     "With --json a model that cannot be read is an object, too: `status`, `exit_code`, "
-    "`error` as berth-verify(1) has findings.",
+    "`error`, as in berth-json(5).",
     NULL,
 };
 

@@ -133,7 +133,7 @@ static const char *const load_description[] = {
     "yet, a tier on the disk. Plans that are named have been tried. --memory prints that "
     "account of a load that went well.",
     "With --json a load that fails prints an object, too: `status`, `exit_code`, `error` as "
-    "berth-verify(1) has findings, `memory`; where it did not fit, `tiers` with what they "
+    "in berth-json(5), `memory`; where it did not fit, `tiers` with what they "
     "take and what there is, and `changes`, each of which is `more` memory of tiers, or the "
     "options of a `plan`. The line for people is on standard error.",
     "With --trace a file is written that shows where the time went, thread by thread and "

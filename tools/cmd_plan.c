@@ -110,7 +110,7 @@ static const char *const plan_description[] = {
     "there, or with the --max-memory of that machine, --check tells whether it fits. "
     "Exit code 6: it cannot fit; the message says what is short, by how much, and the "
     "smallest change that would do. With --json that is an object, too: `status`, "
-    "`exit_code`, `error` as berth-verify(1) has findings, whose `tensor` is the tier, "
+    "`exit_code`, `error` as in berth-json(5), whose `tensor` is the tier, "
     "`expected` what it would take and `actual` what it has.",
     NULL,
 };

@@ -167,13 +167,14 @@ write_main_page(output *out, const void *user)
                      "most commands: one object on standard output. Wherever it stands on "
                      "the line, before a\n.BR \\-\\- ,\nwhatever fails prints an object, too, "
                      "with `status`, `exit_code` and `error`, a wrong option as well as a "
-                     "broken model; the line for people is on standard error.\n");
+                     "broken model; the line for people is on standard error. Members are in\n"
+                     ".BR berth\\-json (5).\n");
     write_environment(out);
     write_exit_codes(out);
     output_text(out, ".SH SEE ALSO\n.BR berth (3)");
     for (size_t i = 0; all_commands[i] != NULL; i++)
         output_format(out, ",\n.BR berth\\-%s (1)", all_commands[i]->name);
-    output_text(out, ",\n.BR berth\\-llama (1)");
+    output_text(out, ",\n.BR berth\\-llama (1),\n.BR berth\\-json (5)");
     output_text(out, "\n");
 }
 

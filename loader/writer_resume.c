@@ -82,6 +82,26 @@ show_line(const char *text, char *out)
     berth_text_escape(text, strcspn(text, "\n"), out, LINE_CAPACITY);
 }
 
+/*
+ * The name of the file, where the line of a job is one of those that follow `source` and its
+ * name: how large that was, and when it was written.
+ */
+static bool
+show_source(const char *job, size_t line, char *out)
+{
+    if (strncmp(job + line, "bytes ", 6) != 0 && strncmp(job + line, "modified ", 9) != 0)
+        return false;
+    while (line > 0) {
+        for (line--; line > 0 && job[line - 1] != '\n'; line--)
+            ;
+        if (strncmp(job + line, "source ", 7) == 0) {
+            show_line(job + line + 7, out);
+            return true;
+        }
+    }
+    return false;
+}
+
 static berth_status
 check_job(const berthi_writer *writer, const berthi_journal *journal, berth_error *error)
 {
@@ -98,6 +118,11 @@ check_job(const berthi_writer *writer, const berthi_journal *journal, berth_erro
         if (mine[i] == '\n')
             line = i + 1;
     }
+    if (show_source(mine, line, my_line) && show_source(found, line, found_line))
+        return berthi_fail(error, BERTH_REASON_ARGUMENT, &about,
+                           "holds an interrupted run, and \"%s\" of the model has been "
+                           "written since; --force begins anew",
+                           my_line);
     show_line(mine + line, my_line);
     show_line(found + line, found_line);
     return berthi_fail(error, BERTH_REASON_ARGUMENT, &about,

@@ -209,7 +209,7 @@ test_same_job(void)
 }
 
 static void
-check_source(void (*change)(const char *shard), const char *words)
+check_source(void (*change)(const char *shard))
 {
     const char *const model = make();
     converted c;
@@ -220,7 +220,9 @@ check_source(void (*change)(const char *shard), const char *words)
     converted_begin(&c, c.options.output, BERTH_ENCODING_NF4);
     c.options.resume = 1;
     CHECK_EQ(converted_run(&c, model), BERTH_EINVAL);
-    CHECK_CONTAINS(c.error.message, words);
+    CHECK_EQ(c.error.reason, BERTH_REASON_ARGUMENT);
+    CHECK_STR(c.error.message, "holds an interrupted run, and \"model.safetensors\" of the "
+                               "model has been written since; --force begins anew");
 }
 
 static void
@@ -241,8 +243,8 @@ make_longer(const char *shard)
 static void
 test_source(void)
 {
-    check_source(touch, "now \"modified 7000000007\"");
-    check_source(make_longer, "there \"bytes ");
+    check_source(touch);
+    check_source(make_longer);
 }
 
 /* What no other line tells. */

@@ -567,6 +567,38 @@ test_resumes_what_is_left(void)
     CHECK(!is_there(folder, JOURNAL));
 }
 
+/* Of files that are read the line that differs says nothing to anybody, their name does. */
+static void
+test_another_source(void)
+{
+    static const char *const others[][2] = {
+        { "source a\nbytes 1\nmodified 2\nsource b\nbytes 1\nmodified 3", "and \"b\" of the" },
+        { "source a\nbytes 1\nmodified 1\nsource b\nbytes 1\nmodified 2", "and \"a\" of the" },
+        { "source a\nbytes 1\nmodified 2\nsource b\nbytes 2\nmodified 2", "and \"b\" of the" },
+        { "source a\nbytes 1\nmodified 2\nsource c\nbytes 1\nmodified 2",
+          "there \"source b\", now \"source c\"" },
+        { "source a\nbytes 1\nmodified 2\ndecisions 1",
+          "there \"source b\", now \"decisions 1\"" },
+        { "bytes of a shard 7", "there \"source a\", now \"bytes of a shard 7\"" },
+    };
+    const char *folder = fixture_format("%s/out", fixture_folder());
+    berthi_writer *writer;
+    berth_error error;
+
+    interrupt(folder, "source a\nbytes 1\nmodified 2\nsource b\nbytes 1\nmodified 2", false);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        CHECK_EQ(open_as(folder, others[i][0], false, true, &writer, &error), BERTH_EINVAL);
+        CHECK_EQ(error.reason, BERTH_REASON_ARGUMENT);
+        CHECK_CONTAINS(error.message, others[i][1]);
+    }
+    /* An option that begins with the same word, and no file before it. */
+    folder = fixture_format("%s/out", fixture_folder());
+    interrupt(folder, "bytes of a shard 7", false);
+    CHECK_EQ(open_as(folder, "bytes of a shard 8", false, true, &writer, &error),
+             BERTH_EINVAL);
+    CHECK_CONTAINS(error.message, "now \"bytes of a shard 8\"");
+}
+
 static void
 test_another_job(void)
 {
@@ -1136,6 +1168,7 @@ main(int argc, char **argv)
     T_RUN(test_resumes);
     T_RUN(test_resumes_what_is_left);
     T_RUN(test_another_job);
+    T_RUN(test_another_source);
     T_RUN(test_broken_journal);
     T_RUN(test_output_beside_a_journal);
     T_RUN(test_publish_refuses);

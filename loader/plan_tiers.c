@@ -3,6 +3,7 @@
  * plan_tiers.c - how many bytes of which memory a plan may use, how fast they are
  * reached, and what has to lie beside the weights.
  */
+#include <inttypes.h>
 #include <string.h>
 
 #include "kernels/digits.h"
@@ -20,6 +21,7 @@
 #define LINK_FILE_LIMIT (UINT64_C(1) << 20)
 #define STAGING_BYTES (UINT64_C(256) << 20)
 #define RESERVE_SHARE (BERTHI_WHOLE / 10)
+#define LEAST_BUDGET 1024u /* 20, 64, 640: of GiB, where a unit was left out */
 
 /* ----------------------------------------------------------------------- budgets */
 
@@ -70,6 +72,21 @@ take_imitated(const char *text, berthi_tier_list *out, berth_error *error)
     return BERTH_OK;
 }
 
+/* "cpu=64": somebody has left out GiB, and nothing says so but a plan without that memory. */
+static void
+remark_units(const berth_plan_options *options, const berthi_tier_list *list)
+{
+    char name[BERTHI_TIER_NAME];
+
+    for (uint32_t i = 0; i < list->count; i++)
+        if (list->items[i].bytes > 0 && list->items[i].bytes < LEAST_BUDGET)
+            berthi_plan_warn(options, BERTH_REASON_ARGUMENT,
+                             "max_memory has %" PRIu64 " bytes of %s: a number without a "
+                             "unit is bytes",
+                             list->items[i].bytes,
+                             berthi_tier_name(&list->items[i].tier, name));
+}
+
 static berth_status
 list_budgets(const berthi_plan_source *source, berthi_tier_list *out, berth_error *error)
 {
@@ -82,6 +99,8 @@ list_budgets(const berthi_plan_source *source, berthi_tier_list *out, berth_erro
     if (options->mode != NULL)
         return take_imitated(options->max_memory, out, error);
     status = berthi_tier_list_parse(options->max_memory, out, error);
+    if (status == BERTH_OK)
+        remark_units(options, out);
     return status == BERTH_OK ? berthi_plan_take_shares(source, out, error) : status;
 }
 

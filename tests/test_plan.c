@@ -508,6 +508,35 @@ test_quantized(void)
     planned_end(&p);
 }
 
+/* Sizes of people have units; 0 is one that has none and says so. */
+static void
+test_budgets_without_units(void)
+{
+    static const char *const good[] = { "0=1GiB,cpu=1024", "0=1GiB,cpu=0", "0=1GiB,disk=inf",
+                                        "0=1GiB,cpu=1KiB" };
+    const char *const folder = planned_llama(1, true);
+    berth_plan_options options = loaded_options("0=1GiB,cpu=64");
+    planned p;
+
+    planned_begin(&p, folder, &options);
+    CHECK_EQ(p.status, BERTH_OK);
+    CHECK_EQ(p.finding_count, 1);
+    CHECK_CONTAINS(p.findings[0], "max_memory has 64 bytes of cpu: a number without a unit is "
+                                  "bytes");
+    planned_end(&p);
+    options.max_memory = "0=20,cpu=64GiB";
+    planned_begin(&p, folder, &options);
+    CHECK_EQ(p.finding_count, 1);
+    CHECK_CONTAINS(p.findings[0], "20 bytes of cuda:0");
+    planned_end(&p);
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        options.max_memory = good[i];
+        planned_begin(&p, folder, &options);
+        CHECK_EQ(p.finding_count, 0);
+        planned_end(&p);
+    }
+}
+
 static void
 test_reserves(void)
 {
@@ -1124,6 +1153,7 @@ main(int argc, char **argv)
     T_RUN(test_host_times);
     T_RUN(test_tied_head);
     T_RUN(test_quantized);
+    T_RUN(test_budgets_without_units);
     T_RUN(test_reserves);
     T_RUN(test_huge_budgets);
     T_RUN(test_reserve_needed);

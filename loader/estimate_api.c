@@ -7,6 +7,8 @@
 
 #include "placement/estimate_lines.h"
 
+#define LEAST_BUDGET 1024u /* 24, 80: of GiB, where a unit was left out */
+
 /* ------------------------------------------------------------------------ lines */
 
 static void
@@ -25,6 +27,11 @@ add_notes(berthi_estimating *m)
                         shape->outside, shape->numbers.layers);
     if (shape->absence != NULL)
         berthi_note_add(lines, "%s", shape->absence);
+    for (uint32_t i = 0; i < m->options.budget_count; i++)
+        if (m->options.budgets[i] < LEAST_BUDGET)
+            berthi_note_add(lines,
+                            "a device has %" PRIu64 " B: a number without a unit is bytes",
+                            m->options.budgets[i]);
     /* The lines are of plain weights; the table and what helps are not. */
     if (!berthi_type_is_quantized(m->train.base.type)
         && (!m->is_training || m->train.method == BERTHI_METHOD_LORA))

@@ -238,6 +238,28 @@ test_variant(void)
     end(&a);
 }
 
+/* Budgets of people have units. */
+static void
+test_budgets_without_units(void)
+{
+    static const uint64_t budgets[] = { UINT64_C(24) << 30, 24, 1024 };
+    berth_estimate_options options;
+    asked a;
+
+    berth_estimate_options_init(&options);
+    options.budgets = budgets;
+    options.budget_count = 3;
+    T_REQUIRE(open_shape(&a, config_folder("llama-3-8b"), NULL) == BERTH_OK);
+    T_REQUIRE(ask(&a, &options) == BERTH_OK);
+    T_REQUIRE(a.summary.note_count == 1);
+    CHECK_STR(berth_estimate_get_note(a.estimate, 0),
+              "a device has 24 B: a number without a unit is bytes");
+    options.budget_count = 1;
+    T_REQUIRE(ask(&a, &options) == BERTH_OK);
+    CHECK_EQ(a.summary.note_count, 0);
+    end(&a);
+}
+
 /* The answer has a note on experts. */
 static bool
 tells_of_experts(const asked *a)
@@ -1124,6 +1146,7 @@ main(int argc, char **argv)
     T_RUN(test_config_alone);
     T_RUN(test_config_path);
     T_RUN(test_variant);
+    T_RUN(test_budgets_without_units);
     T_RUN(test_quantized_experts);
     T_RUN(test_index_alone);
     T_RUN(test_hub);

@@ -5,6 +5,7 @@
  *   move.c        the jobs: sleep, wake, move to another plan, swap; who may use the
  *                 model meanwhile
  *   move_plan.c   from one plan to another: what may move, what lies where
+ *   move_check.c  whether a plan is one that the model can move to
  *   move_hold.c   sleep and wake: slabs <-> holds
  *   move_carry.c  bytes from one memory to another, piece by piece
  *   move_read.c   bytes from the checkpoint
@@ -261,6 +262,16 @@ void berthi_replan_fini(berthi_replan *replan);
 /* Carries the model over; leases begin. On failure it has its old plan and no leases. */
 berth_status berthi_replan_run(berthi_replan *replan, berthi_carrier *carrier,
                                berth_error *error);
+
+/* ------------------------------------------------------------ checks (move_check.c) */
+
+/* The plan has the same tensors in the same encodings. */
+berth_status berthi_move_check_same(const berthi_replan *replan, berth_error *error);
+/* Its GPUs are devices of the model. */
+berth_status berthi_move_check_devices(const berthi_replan *replan, berth_error *error);
+/* Fails with this reason, and names the tensor. */
+berth_status berthi_move_refuse(const berthi_replan *replan, uint64_t berth,
+                                berth_reason reason, const char *why, berth_error *error);
 
 /* -------------------------------------------------------------- files (move_write.c) */
 

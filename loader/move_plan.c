@@ -9,8 +9,6 @@
  *   one that goes there                     is forgotten where the checkpoint has it, or a
  *                                           file of the model's; else it is written first
  */
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "loader/move.h"
@@ -19,89 +17,6 @@
 
 /* What devices hand memory out in: a slab that is given back gives so much more room. */
 #define GRANULE UINT64_C(2 << 20)
-
-/* ---------------------------------------------------------------------- agreement */
-
-static berth_status
-refuse_berth(const berthi_replan *replan, uint64_t berth, berth_reason reason,
-             const char *why, berth_error *error)
-{
-    const berth_model *const model = replan->model;
-    const uint64_t number = model->plan->berths[berth].number;
-    const berthi_about about = berthi_checkpoint_about(model->checkpoint, number);
-
-    return berthi_fail(error, reason, &about, "%s", why);
-}
-
-static bool
-is_same_berth(const berthi_berth *a, const berthi_berth *b)
-{
-    return a->number == b->number && a->layer == b->layer && a->encoding == b->encoding
-           && a->dtype == b->dtype && a->bytes == b->bytes && a->is_tied == b->is_tied;
-}
-
-static bool
-is_same_slice(const berth_plan *a, const berth_plan *b, uint64_t berth)
-{
-    const berthi_slice one = berthi_plan_slice(a, berth);
-    const berthi_slice other = berthi_plan_slice(b, berth);
-
-    return one.along == other.along && one.first == other.first
-           && one.count == other.count;
-}
-
-static berth_status
-check_same(const berthi_replan *replan, berth_error *error)
-{
-    const berth_plan_summary *const a = &replan->model->plan->summary;
-    const berth_plan_summary *const b = &replan->plan->summary;
-
-    if (a->digest != b->digest)
-        return berthi_fail(
-            error, BERTH_REASON_PLAN_CHECKPOINT,
-            &(berthi_about){ .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL
-                                    | BERTH_HAS_CRC32,
-                             .expected = a->digest,
-                             .actual = b->digest },
-            "names, dtypes or shapes are not those of the model");
-    if (replan->model->plan->berth_count != replan->plan->berth_count
-        || a->layer_count != b->layer_count || a->type != b->type
-        || a->block_size != b->block_size || a->double_quant != b->double_quant
-        || a->stacks != b->stacks)
-        return berthi_fail_argument(error, "plan",
-                                    "wants other encodings, layers or stacks");
-    for (uint64_t i = 0; i < replan->plan->berth_count; i++)
-        if (!is_same_berth(&replan->model->plan->berths[i], &replan->plan->berths[i])
-            || !is_same_slice(replan->model->plan, replan->plan, i))
-            return refuse_berth(replan, i, BERTH_REASON_ARGUMENT,
-                                "has another berth in this plan than it was loaded into",
-                                error);
-    return BERTH_OK;
-}
-
-static berth_status
-check_devices(const berthi_replan *replan, berth_error *error)
-{
-    const berthi_about about = { .tensor = "plan", .tensor_length = strlen("plan") };
-    const berth_model *const model = replan->model;
-    const uint32_t count =
-        model->devices != NULL ? berthi_devices_count(model->devices) : 0;
-    uint32_t gpus = 0;
-
-    for (uint32_t t = 0; t < replan->plan->summary.tier_count; t++)
-        gpus += replan->plan->tiers[t].kind == BERTH_TIER_GPU;
-    if (gpus > count)
-        return berthi_fail(error, BERTH_REASON_ARGUMENT, &about,
-                           "has %" PRIu32 " GPUs, and the model %" PRIu32 " devices", gpus,
-                           count);
-    for (uint32_t t = 0; t < replan->plan->summary.tier_count; t++)
-        if (replan->plan->tiers[t].kind == BERTH_TIER_GPU
-            && berthi_model_find_gpu(model, replan->plan->tiers[t].name) == BERTHI_NO_DEVICE)
-            return berthi_fail(error, BERTH_REASON_ARGUMENT, &about,
-                               "has %s, which the model was not loaded onto",
-                               replan->plan->tiers[t].name);
-    return BERTH_OK;
-}
 
 /* -------------------------------------------------------------------------- tiers */
 
@@ -205,12 +120,13 @@ static berth_status
 refuse_unstored(const berthi_replan *replan, uint64_t berth, bool was_on_disk,
                 berth_error *error)
 {
-    return refuse_berth(replan, berth, BERTH_REASON_UNSUPPORTED,
-                        was_on_disk ? "lies on the disk and would have to be encoded"
-                                    : "was made while it was loaded: no file has it; demote "
-                                      "it to host memory, or load the model with an "
-                                      "offload_dir that it can be written to",
-                        error);
+    return berthi_move_refuse(
+        replan, berth, BERTH_REASON_UNSUPPORTED,
+        was_on_disk ? "lies on the disk and would have to be encoded"
+                    : "was made while it was loaded: no file has it; demote it to host "
+                      "memory, or load the model with an offload_dir that it can be "
+                      "written to",
+        error);
 }
 
 /*
@@ -269,11 +185,11 @@ berthi_replan_init(berthi_replan *replan, berth_model *model, const berth_plan *
         || replan->is_tight == NULL)
         status = berthi_fail_memory(error, "moving a model");
     else
-        status = check_same(replan, error);
+        status = berthi_move_check_same(replan, error);
     if (status == BERTH_OK && plan->is_read) /* as a load of it would */
         status = berthi_plan_hold(plan, context, model->checkpoint, error);
     if (status == BERTH_OK)
-        status = check_devices(replan, error);
+        status = berthi_move_check_devices(replan, error);
     if (status == BERTH_OK)
         status = compare_tiers(replan, error);
     if (status == BERTH_OK)

@@ -10,6 +10,7 @@
  *   lease.c               acquire, release: whose turn it is
  *   lease_cache.c         experts stay: which one gives its slot away
  *   lease_expert.c        acquire, release and prefetch of experts
+ *   lease_expert_ask.c    what is told of experts
  *   lease_held.c          of those that are resident: leases are counted
  *   lease_feed.h          the thread that brings units from the disk, and its parts
  *

@@ -14,6 +14,7 @@
 
 #include "loader/listing.h"
 #include "loader/paths.h"
+#include "loader/side_names.h"
 #include "loader/sort.h"
 
 #define DEPTH_LIMIT 3u /* folders below the model's: the path rule */
@@ -44,65 +45,6 @@ typedef struct walking {
     folder_node *pending;
     file_node *files;
 } walking;
-
-/* ---------------------------------------------------------------------- names */
-
-static bool
-is_one_of(const char *name, const char *const *names)
-{
-    for (; *names != NULL; names++)
-        if (strcmp(name, *names) == 0)
-            return true;
-    return false;
-}
-
-/* Whatever berth takes for an index, and "pytorch_model.bin.index.fp16.json". */
-static bool
-is_index(const char *name)
-{
-    return berthi_listing_is_index(name)
-           || (strstr(name, ".index.") != NULL && berthi_path_has_suffix(name, ".json"));
-}
-
-/* Is it a file of the model's own folder that is written anew, or wrong beside new weights? */
-static bool
-is_replaced(const char *name)
-{
-    static const char *const names[] = {
-        "config.json",          "adapter_config.json", "hf_quant_config.json",
-        "quantize_config.json", "quant_config.json",   NULL,
-    };
-
-    return is_one_of(name, names) || berthi_path_has_suffix(name, "berth.manifest.json");
-}
-
-/* A name that a file of the new model may have: no folder can have it, too. */
-static bool
-is_of_model(const char *name)
-{
-    return berthi_path_has_suffix(name, BERTHI_SINGLE_SUFFIX) || is_index(name)
-           || is_replaced(name);
-}
-
-static bool
-is_unfinished(const char *name)
-{
-    static const char *const suffixes[] = { ".incomplete", ".partial", ".part",
-                                            ".crdownload", ".aria2",   NULL };
-
-    for (const char *const *suffix = suffixes; *suffix != NULL; suffix++)
-        if (berthi_path_has_suffix(name, *suffix))
-            return true;
-    return false;
-}
-
-static bool
-is_left_out_folder(const char *name)
-{
-    static const char *const names[] = { "original", "__pycache__", NULL };
-
-    return is_one_of(name, names);
-}
 
 /* --------------------------------------------------------------------- memory */
 
@@ -270,14 +212,14 @@ visit_folder(walking *w, const char *name)
     const bool is_top = w->folder->depth == 0;
     const char *path;
 
-    if (is_left_out_folder(name))
+    if (berthi_side_is_left_out_folder(name))
         return;
     path = path_of(w, name);
     if (path == NULL)
         return;
     if (w->folder->depth == DEPTH_LIMIT)
         remark(w, path, "", "too many folders deep");
-    else if (is_top && is_of_model(name))
+    else if (is_top && berthi_side_is_of_model(name))
         remark(w, path, "", "a folder with the name of a model's file");
     else
         add_folder(w, path);
@@ -296,7 +238,8 @@ visit_file(walking *w, const char *name, const berthi_sys_stat *state)
             *w->folder->has_weights = true;
         return;
     }
-    if (is_index(name) || is_unfinished(name) || (is_top && is_replaced(name)))
+    if (berthi_side_is_index(name) || berthi_side_is_unfinished(name)
+        || (is_top && berthi_side_is_replaced(name)))
         return;
     path = path_of(w, name);
     if (path != NULL

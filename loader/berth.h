@@ -831,8 +831,9 @@ typedef struct berth_progress {
 
 /*
  * At least every 250 ms while the job runs, on a thread of the job, never
- * after the job was finished. Return other than 0 to cancel. That thread has 1 MiB of
- * stack; those that do a job's work, and call allocators and logs, have 256 KiB.
+ * after the job was finished. Return other than 0 to cancel. A job waits for what it calls: it
+ * is not waited for from there, nor finished. That thread has 1 MiB of stack; those that do a
+ * job's work, and call allocators and logs, have 256 KiB.
  */
 typedef int (*berth_progress_function)(void *user, const berth_progress *progress);
 

@@ -379,12 +379,14 @@ move_to(storm *s, const berth_plan *plan)
     }
 }
 
-/* All rounds; where calls fail, more, until as many have been met as tell something. */
+/* All rounds, and more until as much has been met as tells something. */
 static bool
 is_enough(const storm *s, uint32_t round)
 {
-    return round >= s->rounds
-           && (!s->has_failures || atomic_load(&s->failed) > MET || round >= 20 * s->rounds);
+    const bool has_met = s->moves > s->rounds / 4 && atomic_load(&s->used) > MET
+                         && (!s->has_failures || atomic_load(&s->failed) > MET);
+
+    return round >= s->rounds && (has_met || round >= 20 * s->rounds);
 }
 
 /* Which begins and ends with the first plan, that of `loaded`. Nothing fails any more then. */

@@ -370,8 +370,9 @@ static berth_status
 cuda_digest(berthi_device *device, const void *memory, uint64_t bytes, uint32_t *out_crc,
             berth_error *error)
 {
+    const uint64_t room = berthi_max_u64(berthi_min_u64(DIGEST_BYTES, bytes), 1);
     uint8_t *const piece =
-        berthi_memory_alloc(device->context, BERTHI_PURPOSE_OBJECT, DIGEST_BYTES);
+        berthi_memory_alloc(device->context, BERTHI_PURPOSE_OBJECT, room);
     uint32_t crc = 0;
     berthi_cuda_call call;
     berth_status status;
@@ -382,7 +383,7 @@ cuda_digest(berthi_device *device, const void *memory, uint64_t bytes, uint32_t 
     status = berthi_cuda_enter(&call, device, "a digest", error);
     if (status == BERTH_OK)
         status = digest_pieces(&call, memory, bytes, piece, &crc);
-    berthi_memory_free(device->context, BERTHI_PURPOSE_OBJECT, piece, DIGEST_BYTES);
+    berthi_memory_free(device->context, BERTHI_PURPOSE_OBJECT, piece, room);
     if (status == BERTH_OK)
         *out_crc = crc;
     return berthi_cuda_leave(&call, status);

@@ -5,6 +5,8 @@
 #include "loader/model.h"
 #include "quant/format.h"
 
+#define DIGEST_BYTES (UINT64_C(512) << 10) /* malloc has them at hand; they fit into a cache */
+
 /* What all the questions below are about. */
 typedef struct question {
     const berth_checkpoint *checkpoint;
@@ -383,6 +385,16 @@ berthi_cargo_is_stored(const berthi_cargo *cargo)
     for (uint32_t i = 0; i < cargo->part_count; i++)
         is_stored = is_stored && cargo->parts[i].cut.rows == 1;
     return is_stored;
+}
+
+uint64_t
+berthi_cargo_digest_bytes(const berthi_cargo *cargo)
+{
+    uint64_t bytes = 1;
+
+    for (uint32_t i = 0; i < cargo->part_count; i++)
+        bytes = berthi_max_u64(bytes, cargo->parts[i].bytes);
+    return berthi_min_u64(bytes, DIGEST_BYTES);
 }
 
 berth_status

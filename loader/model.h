@@ -150,6 +150,11 @@ uint64_t berthi_cargo_rows(const berth_checkpoint *checkpoint, uint64_t tensor);
 /* True where each part lies together in the checkpoint: it is copied, and no columns. */
 bool berthi_cargo_is_stored(const berthi_cargo *cargo);
 /*
+ * Bytes of a buffer for digests of what lies on a disk: no more than the largest part has,
+ * nor than are worth mapping, and at least one.
+ */
+uint64_t berthi_cargo_digest_bytes(const berthi_cargo *cargo);
+/*
  * The cargo of a berth of the plan, where no weight is turned. EINTEGRITY: the plan is
  * not for this checkpoint. UNSUPPORTED: berth does not bring such a weight, or such a
  * slice of it, into that encoding while it loads.

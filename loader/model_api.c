@@ -7,7 +7,6 @@
 #include "loader/model.h"
 #include "loader/offload.h"
 
-#define READ_BYTES (UINT64_C(1) << 20)
 
 /* ------------------------------------------------------------------------ tensors */
 
@@ -155,12 +154,12 @@ berth_model_find_expert(const berth_model *model, const char *name, size_t name_
 
 static berth_status
 digest_file(const berth_model *model, const berthi_cargo_part *part, uint8_t *buffer,
-            uint32_t *crc, berth_error *error)
+            uint64_t buffer_bytes, uint32_t *crc, berth_error *error)
 {
     berth_status status = BERTH_OK;
 
-    for (uint64_t at = 0; at < part->bytes && status == BERTH_OK; at += READ_BYTES) {
-        const uint64_t bytes = berthi_min_u64(READ_BYTES, part->bytes - at);
+    for (uint64_t at = 0; at < part->bytes && status == BERTH_OK; at += buffer_bytes) {
+        const uint64_t bytes = berthi_min_u64(buffer_bytes, part->bytes - at);
 
         /* What lies on the disk is no columns: berth_load_start() refuses them. */
         status = berthi_checkpoint_read(model->checkpoint, part->entry,
@@ -177,17 +176,19 @@ digest_disk(const berth_model *model, uint64_t berth, const berthi_cargo *cargo,
             uint32_t *out_crc, berth_error *error)
 {
     const berthi_offload *const offload = berthi_offload_find(model->offload, berth);
+    const uint64_t buffer_bytes = berthi_cargo_digest_bytes(cargo);
     uint8_t *buffer;
     berth_status status = BERTH_OK;
 
     if (offload != NULL)
         return berthi_offload_digest(offload, berth, cargo, out_crc, error);
-    buffer = berthi_memory_alloc(model->context, BERTHI_PURPOSE_SCRATCH, READ_BYTES);
+    buffer = berthi_memory_alloc(model->context, BERTHI_PURPOSE_SCRATCH, buffer_bytes);
     if (buffer == NULL)
         return berthi_fail_memory(error, "the digest of a tensor");
     for (uint32_t i = 0; i < cargo->part_count && status == BERTH_OK; i++)
-        status = digest_file(model, &cargo->parts[i], buffer, out_crc, error);
-    berthi_memory_free(model->context, BERTHI_PURPOSE_SCRATCH, buffer, READ_BYTES);
+        status = digest_file(model, &cargo->parts[i], buffer, buffer_bytes, out_crc,
+                             error);
+    berthi_memory_free(model->context, BERTHI_PURPOSE_SCRATCH, buffer, buffer_bytes);
     return status;
 }
 

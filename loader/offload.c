@@ -9,7 +9,6 @@
 #include "loader/nameless.h"
 #include "loader/temporary.h"
 
-#define READ_BYTES   (UINT64_C(1) << 20)
 #define WINDOW_BYTES (UINT64_C(16) << 20) /* on their way to the disk between two cancels */
 
 /* ---------------------------------------------------------------------- the table */
@@ -234,12 +233,12 @@ berthi_offload_crc(const berthi_offload *newest, uint64_t berth, uint32_t otherw
 
 static berth_status
 digest_part(const berthi_offload *offload, uint64_t offset, uint64_t bytes,
-            uint8_t *buffer, uint32_t *crc, berth_error *error)
+            uint8_t *buffer, uint64_t buffer_bytes, uint32_t *crc, berth_error *error)
 {
     berth_status status = BERTH_OK;
 
-    for (uint64_t at = 0; at < bytes && status == BERTH_OK; at += READ_BYTES) {
-        const uint64_t step = berthi_min_u64(READ_BYTES, bytes - at);
+    for (uint64_t at = 0; at < bytes && status == BERTH_OK; at += buffer_bytes) {
+        const uint64_t step = berthi_min_u64(buffer_bytes, bytes - at);
 
         status = berthi_file_read(&offload->file, buffer, step, offset + at,
                                   "reading a layer", error);
@@ -253,15 +252,17 @@ berth_status
 berthi_offload_digest(const berthi_offload *offload, uint64_t berth,
                       const berthi_cargo *cargo, uint32_t *out_crc, berth_error *error)
 {
+    const uint64_t buffer_bytes = berthi_cargo_digest_bytes(cargo);
     uint8_t *const buffer =
-        berthi_memory_alloc(offload->context, BERTHI_PURPOSE_SCRATCH, READ_BYTES);
+        berthi_memory_alloc(offload->context, BERTHI_PURPOSE_SCRATCH, buffer_bytes);
     berth_status status = BERTH_OK;
 
     if (buffer == NULL)
         return berthi_fail_memory(error, "the digest of a tensor");
     for (uint32_t i = 0; i < cargo->part_count && status == BERTH_OK; i++)
         status = digest_part(offload, offload->offsets[berth] + cargo->parts[i].offset,
-                             cargo->parts[i].bytes, buffer, out_crc, error);
-    berthi_memory_free(offload->context, BERTHI_PURPOSE_SCRATCH, buffer, READ_BYTES);
+                             cargo->parts[i].bytes, buffer, buffer_bytes, out_crc,
+                             error);
+    berthi_memory_free(offload->context, BERTHI_PURPOSE_SCRATCH, buffer, buffer_bytes);
     return status;
 }

@@ -123,6 +123,42 @@ test_every_encoding(void)
     }
 }
 
+static uint64_t
+scratch_of(const loaded *l)
+{
+    berth_memory m;
+
+    CHECK_EQ(berth_memory_get(l->p.context, 0, BERTH_MEMORY_SCRATCH, &m), BERTH_OK);
+    return m.allocated_bytes;
+}
+
+/* From the model's own files and from the one that was written: a buffer of the same size. */
+static void
+test_digests_take_what_tensors_have(void)
+{
+    static const int32_t types[] = { BERTH_ENCODING_NATIVE, BERTH_ENCODING_NF4 };
+
+    for (uint32_t t = 0; t < 2; t++) {
+        berth_plan_options options = options_of(&on_host, types[t], false, -1, all_layers);
+        uint64_t most = 0;
+        loaded l;
+
+        loaded_begin(&l, loaded_wide(1), &options, NULL);
+        if (load(&l, fixture_folder()))
+            for (uint64_t i = 0; i < l.p.summary.berth_count; i++) {
+                const uint64_t before = scratch_of(&l);
+                uint32_t crc;
+
+                CHECK_EQ(berth_model_digest(l.model, i, &crc, NULL), BERTH_OK);
+                CHECK_LE(scratch_of(&l) - before, l.p.plan->berths[i].bytes);
+                CHECK_LE(scratch_of(&l) - before, UINT64_C(512) << 10);
+                most = berthi_max_u64(most, scratch_of(&l) - before);
+            }
+        CHECK_EQ(most, UINT64_C(512) << 10);
+        loaded_end(&l);
+    }
+}
+
 /* Stored in one encoding, written in another: codes and statistics are read for it. */
 static void
 test_stored_in_another_encoding(void)
@@ -615,6 +651,7 @@ main(int argc, char **argv)
 {
     t_begin(argc, argv);
     T_RUN(test_every_encoding);
+    T_RUN(test_digests_take_what_tensors_have);
     T_RUN(test_stored_in_another_encoding);
     T_RUN(test_other_sources);
     T_RUN(test_parts_of_layers);

@@ -215,6 +215,75 @@ test_check_changed(void)
              BERTH_ENOFIT);
 }
 
+/* Of a tier that nothing lies on no memory is asked. */
+static void
+test_check_unused(void)
+{
+    const char *const folder = planned_llama(2, false);
+    const char *const path = fixture_format("%s/plan.json", fixture_folder());
+    berth_plan_options options = loaded_options("0=1GiB,1=1GiB,cpu=300MiB");
+    berth_error error;
+    planned p;
+    char *text;
+
+    planned_begin(&p, folder, &options);
+    T_REQUIRE(p.status == BERTH_OK);
+    CHECK_EQ(planned_get_tier(&p, "cuda:1").weights, 0);
+    text = planned_text(p.plan, NULL);
+    fixture_text(path, text);
+    free(text);
+    planned_end(&p);
+    CHECK_EQ(check_against(folder, path, "0=1GiB,cpu=300MiB", &error), BERTH_OK);
+    CHECK_EQ(check_against(folder, path, "1=1GiB,cpu=300MiB", &error), BERTH_ENOFIT);
+    CHECK_STR(error.tensor, "cuda:0");
+}
+
+/* What was told so far, and which first. */
+typedef struct heard {
+    uint32_t count;
+    berth_error first;
+} heard;
+
+static void
+hear(void *user, const berth_finding *finding)
+{
+    heard *const h = user;
+
+    if (h->count++ == 0)
+        h->first = *finding->details;
+}
+
+/* All that is wrong is told, and the first of it returned; nobody has to listen. */
+static void
+test_check_tells_all(void)
+{
+    berth_plan_options options = loaded_options("0=1GiB,cpu=300MiB");
+    heard h = { .count = 0 };
+    berth_error error;
+    planned p;
+
+    planned_begin(&p, planned_llama(2, false), &options);
+    T_REQUIRE(p.status == BERTH_OK);
+    CHECK_EQ(berth_plan_check(p.plan, p.context, p.checkpoint, "0=1MiB,cpu=1MiB", hear, &h,
+                              &error),
+             BERTH_ENOFIT);
+    CHECK_EQ(h.count, 2);
+    CHECK_STR(error.tensor, "cuda:0");
+    CHECK_STR(h.first.tensor, error.tensor);
+    CHECK_EQ(h.first.expected, error.expected);
+    CHECK_EQ(error.actual, MIB);
+    CHECK_EQ(error.has, BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES);
+    CHECK_EQ(berth_plan_check(p.plan, p.context, p.checkpoint, "0=1MiB,cpu=1MiB", NULL, NULL,
+                              NULL),
+             BERTH_ENOFIT);
+    CHECK_EQ(berth_plan_check(NULL, p.context, p.checkpoint, "", NULL, NULL, &error),
+             BERTH_EINVAL);
+    CHECK_EQ(berth_plan_check(p.plan, NULL, p.checkpoint, "", NULL, NULL, &error),
+             BERTH_EINVAL);
+    CHECK_EQ(berth_plan_check(p.plan, p.context, NULL, "", NULL, NULL, &error), BERTH_EINVAL);
+    planned_end(&p);
+}
+
 /* A larger context, other sequences, a wider dtype: caches in the file have no room for it. */
 static void
 test_check_use(void)
@@ -249,6 +318,8 @@ main(int argc, char **argv)
     T_RUN(test_shares_of_no_device);
     T_RUN(test_check);
     T_RUN(test_check_changed);
+    T_RUN(test_check_unused);
+    T_RUN(test_check_tells_all);
     T_RUN(test_check_use);
     T_MAIN_END;
 }

@@ -183,6 +183,23 @@ test_scratch_of_the_host(void)
     CHECK_ALL(planned_llama(1, false), one_quantized("cpu=300MiB,disk=1GiB", 1), doubled);
 }
 
+/* Maxima are of the rows that a matrix has once it is turned: 3072, not 768. */
+static void
+test_turned(void)
+{
+    static const char fc[] = "mlp.c_fc.weight\"";
+    static const held cases[] = {
+        { { { fc, "\"bytes\": 4718592", "\"bytes\": 2371584" },
+            { fc, "\"native\"", "\"int8\"" } },
+          BERTH_OK, NULL, 0, 0 },
+        { { { fc, "\"bytes\": 4718592", "\"bytes\": 2362368" },
+            { fc, "\"native\"", "\"int8\"" } },
+          BERTH_EINTEGRITY, "another size", 2371584, 2362368 },
+    };
+
+    CHECK_ALL(loaded_gpt2("BF16", 768, 1), loaded_options("cpu=1GiB"), cases);
+}
+
 /* ------------------------------------------------------------------------ streams */
 
 #define OF_UP   "\"mlp.up_proj.weight\""
@@ -232,10 +249,72 @@ test_streams(void)
             { { up, gate, brings,
                 { OF_GPU, none, "\"slot_count\": 2, \"slot_bytes\": 11534336" } },
               BERTH_OK, NULL, 0, 0 },
+            { { up, gate, brings,
+                { OF_GPU, none, "\"slot_count\": 1, \"slot_bytes\": 11534336" } },
+              BERTH_OK, NULL, 0, 0 },
             /* Room of no slot is none. */
             { { up, gate, brings,
                 { OF_GPU, none, "\"slot_count\": 0, \"slot_bytes\": 11534336" } },
               BERTH_EFORMAT, "has no slot", 2 * MATRIX, 0 },
+        };
+
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+            check_held(&p, &cases[i]);
+    }
+    planned_end(&p);
+}
+
+/* --------------------------------------------------------------------------- ties */
+
+/* A Llama whose config.json ties what its file has twice. */
+static const char *
+tied_llama(void)
+{
+    const char *const folder = planned_llama(1, false);
+    const char *const path = fixture_format("%s/config.json", folder);
+    const edit ties = { "", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true" };
+    char *const text = fixture_read(path, NULL);
+    char *const tied = edited(text, (const edit[EDITS]){ ties });
+
+    fixture_text(path, tied);
+    free(tied);
+    free(text);
+    return folder;
+}
+
+/* What is tied is where the other one is. */
+static void
+test_ties(void)
+{
+    static const char wrong[] = "shares a berth in the plan, and not so in the model";
+    static const char head[] = "\"prefix\": \"lm_head.\"";
+    const char *const folder = tied_llama();
+    berth_plan_options options = loaded_options("0=1GiB,cpu=300MiB");
+    planned p;
+
+    planned_begin(&p, folder, &options);
+    T_REQUIRE(p.status == BERTH_OK);
+    {
+        const char *const lies = offset_of(&p, head);
+        const held cases[] = {
+            { { { head, "\"bytes\": 16777216", "\"bytes\": 16777216" } },
+              BERTH_OK, NULL, 0, 0 },
+            { { { head, "\"bytes\": 16777216", "\"bytes\": 16776960" } },
+              BERTH_EINTEGRITY, wrong, 0, 0 },
+            { { { head, lies, "\"tier\": \"cuda:0\", \"offset\": 0, " } },
+              BERTH_EINTEGRITY, wrong, 0, 0 },
+            { { { head, "\"tier\": \"cuda:0\"", "\"tier\": \"cpu\"" } },
+              BERTH_EINTEGRITY, wrong, 0, 0 },
+            /* Bytes of its own, which are brought. */
+            { { { head, lies, "\"tier\": \"cpu\", " },
+                { head, ", \"tied\": true", "" },
+                { head, "\"link_bytes\": 0", "\"link_bytes\": 16777216" },
+                { OF_GPU, "\"slot_count\": 0, \"slot_bytes\": 0",
+                  "\"slot_count\": 1, \"slot_bytes\": 16777216" } },
+              BERTH_OK, NULL, 0, 0 },
+            /* Two that share and nobody that they share with. */
+            { { { "\"prefix\": \"model.embed_tokens.\"", "}", ", \"tied\": true}" } },
+              BERTH_EINTEGRITY, wrong, 0, 0 },
         };
 
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -340,7 +419,9 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_encodings);
     T_RUN(test_scratch_of_the_host);
+    T_RUN(test_turned);
     T_RUN(test_streams);
+    T_RUN(test_ties);
     T_RUN(test_caches);
     T_RUN(test_parameters);
     T_RUN(test_slices);

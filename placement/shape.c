@@ -416,6 +416,8 @@ read_model(berthi_shape_reading *r)
                              BERTHI_SHAPE_WIDTH, wide);
     r->layer.intermediate =
         family->flags & BERTHI_FAMILY_HALF_WIDTH ? wide / 2 : adjusted_width(r, wide);
+    if (family->traits & BERTHI_TRAIT_SHARED_BLOCKS)
+        berthi_shape_read_shared(r);
     if (family->traits & BERTHI_TRAIT_NESTED_PAIR)
         berthi_shape_read_nested(r);
 }

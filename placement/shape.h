@@ -175,6 +175,10 @@ typedef struct berthi_shape {
     uint64_t index_heads;      /* that choose the tokens to look at; 0: all are     */
     uint64_t index_dim;        /* of their keys, one a token                        */
     berthi_state_layer state;  /* of the STATE layers                               */
+    uint64_t shared_blocks;    /* of attention and MLP, that layers with a state share; 0: none */
+    uint64_t shared_width;     /* that their attention reads                        */
+    uint64_t adapter_rank;     /* of what tells those layers apart; 0: nothing does */
+    bool adapts_attention;     /* and not the MLP alone                             */
     uint64_t idle_experts;     /* a router's, that hand on what they see            */
     uint64_t expert_latent;    /* what experts see instead of h; 0: h               */
     uint64_t layer_norms;      /* on the hidden state, in a layer                   */

@@ -316,6 +316,8 @@ static const berthi_family families[] = {
       .flags = F(PLAIN_MLP) | BIASES | F(HEAD_BIAS) | F(HEAD_NORMS) | F(ASKED_NORMS) },
     { .model_type = "phi3", .names = &phi3, .flags = F(FUSED_QKV) | F(FUSED_UP),
       .norms = 2, .window = BERTHI_WINDOW_ALL },
+    { .model_type = "phi4_multimodal", .names = &phi3, .flags = F(FUSED_QKV) | F(FUSED_UP),
+      .norms = 2, .window = BERTHI_WINDOW_ALL },
     { .model_type = "phimoe", .names = &llama, .flags = F(NORM_BIAS), .norms = 2,
       .window = BERTHI_WINDOW_ALL },
     { .model_type = "plbart", .names = &opt, .norms = 2,
@@ -390,6 +392,10 @@ static const berthi_family families[] = {
       .flags = NORM_FIRST_FLAGS | F(PADDED) },
     { .model_type = "yoso", .names = &bert, .norms = 2, .flags = BERT_FLAGS | F(TWO_ROWS) },
     { .model_type = "youtu", .names = &llama, .flags = F(TIES), .norms = 2 },
+    { .model_type = "zamba", .names = &llama, .norms = 1, .flags = F(TIES),
+      .traits = T(SHARED_BLOCKS), .state = BERTHI_STATE_MAMBA },
+    { .model_type = "zamba2", .names = &fused_up, .norms = 1, .flags = F(TIES) | F(FUSED_UP),
+      .traits = T(SHARED_BLOCKS), .state = BERTHI_STATE_MAMBA2 },
 };
 
 const berthi_family *

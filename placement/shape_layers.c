@@ -200,6 +200,10 @@ make_layer(berthi_shape_reading *r, berthi_layer_rules *rules, uint64_t number)
     if (flags & BERTHI_FAMILY_HALVES)
         return make_half(r, rules, word);
     layer.count = 1;
+    if (r->shape->shared_blocks > 0) {
+        berthi_shape_make_shared(r, word, &layer);
+        return layer;
+    }
     /* A cycle says what has a state; how far the others look is a number. */
     if (flags & BERTHI_FAMILY_COMPRESSED)
         make_compressed(r, rules, word, number, &layer);

@@ -36,6 +36,10 @@ void berthi_shape_add_norms(berthi_shape_making *m, uint64_t elements, uint64_t 
 /* Of models with an encoder: tables of words, and what is beside the layers. */
 void berthi_shape_add_words(berthi_shape_making *m);
 void berthi_shape_add_pair(berthi_shape_making *m);
+/* SHARED_BLOCKS: all weights of a layer. */
+void berthi_shape_add_shared(berthi_shape_making *m, const berthi_layer *layer);
+/* An MLP by itself, with biases when `has_bias`. */
+void berthi_shape_add_mlp(berthi_shape_making *m, uint64_t width, uint64_t hidden);
 /* All weights of a STATE layer but its MLP and norms. */
 void berthi_shape_add_state(berthi_shape_making *m);
 /* COMPRESSED: a layer but its MLP and norms, and what is outside of layers. */

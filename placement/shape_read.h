@@ -5,7 +5,8 @@
  * shape_biases.c (its biases and norms),
  * shape_pair.c (an encoder before it), shape_rules.c (which layers differ),
  * shape_layers.c (its layers), shape_words.c (a word for each), shape_state.c (those with
- * a state), shape_compress.c (DeepSeek V4) and shape_fill.c (models that fill gaps).
+ * a state), shape_shared.c (Zamba), shape_compress.c (DeepSeek V4) and shape_fill.c (models
+ * that fill gaps).
  */
 #ifndef BERTH_PLACEMENT_SHAPE_READ_H
 #define BERTH_PLACEMENT_SHAPE_READ_H
@@ -77,6 +78,10 @@ void berthi_shape_make_state(const berthi_shape *shape, berthi_layer *layer);
 /* Gives it what they keep, beside its attention. */
 void berthi_shape_add_kept(const berthi_shape *shape, berthi_layer *layer);
 
+/* SHARED_BLOCKS: what the file says of them, and a layer, with its word. */
+void berthi_shape_read_shared(berthi_shape_reading *r);
+void berthi_shape_make_shared(berthi_shape_reading *r, const char *word, berthi_layer *layer);
+
 /* COMPRESSED: what the file says of it, and the layer of a number, with its word or none. */
 void berthi_shape_read_compression(berthi_shape_reading *r);
 void berthi_shape_compress(berthi_shape_reading *r, const char *word, uint64_t number,
@@ -100,7 +105,7 @@ typedef struct berthi_layer_words {
 
 /* The member of that name, a list with one entry for each layer or nothing. */
 berthi_layer_words berthi_shape_open_list(berthi_shape_reading *r, const char *key);
-/* What the family calls it: "layer_types", "block_types", letters. */
+/* What the family calls it: "layer_types", "layers_block_type", "block_types", letters. */
 berthi_layer_words berthi_shape_open_words(berthi_shape_reading *r);
 /* "mlp_layer_types", or which of the layers have experts, as 0 and 1. */
 berthi_layer_words berthi_shape_open_mlps(berthi_shape_reading *r);

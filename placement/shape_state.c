@@ -115,6 +115,20 @@ read_mamba(berthi_shape_reading *r, berthi_state_layer *state)
     state->has_norm = true;
 }
 
+/* Zamba 2's: the second kind by names of its own. */
+static void
+read_shared_state(berthi_shape_reading *r, berthi_state_layer *state)
+{
+    state->kind = BERTHI_STATE_MAMBA2;
+    state->value_heads = berthi_shape_member(r, "n_mamba_heads", 1, 4096, 8);
+    state->key_heads = berthi_shape_member(r, "mamba_ngroups", 1, 4096, 1);
+    state->key_dim = berthi_shape_member(r, "mamba_d_state", 1, 65536, 64);
+    state->kernel = berthi_shape_member(r, "mamba_d_conv", 1, 4096, 4);
+    state->inner = berthi_shape_member(r, "mamba_expand", 1, 64, 2) * r->shape->hidden;
+    state->has_bias = state->has_output_bias = berthi_shape_flag(r, "add_bias_linear", false);
+    state->has_kernel_bias = state->has_norm = true;
+}
+
 static void
 read_gated(berthi_shape_reading *r, berthi_state_layer *state)
 {
@@ -180,6 +194,11 @@ berthi_shape_read_state(berthi_shape_reading *r)
         read_half_state(r, state);
     } else if (family_flags & BERTHI_FAMILY_CYCLE) {
         read_gated(r, state);
+    } else if (r->shape->family->state == BERTHI_STATE_MAMBA2) {
+        read_shared_state(r, state);
+    } else if (r->shape->family->state == BERTHI_STATE_MAMBA) {
+        read_mamba(r, state);
+        state->has_norm = false;
     } else if (r->shape->family->state == BERTHI_STATE_RANKED) {
         read_ranked(r, state);
     } else if (r->shape->family->state == BERTHI_STATE_LIGHTNING) {

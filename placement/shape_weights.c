@@ -206,8 +206,8 @@ add_latent(berthi_shape_making *m, const berthi_layer *layer)
 
 /* ------------------------------------------------------------------------ MLPs */
 
-static void
-add_mlp(berthi_shape_making *m, uint64_t width, uint64_t hidden)
+void
+berthi_shape_add_mlp(berthi_shape_making *m, uint64_t width, uint64_t hidden)
 {
     const berthi_family_names *const names = m->shape->family->names;
 
@@ -239,7 +239,7 @@ add_experts(berthi_shape_making *m, const berthi_layer *layer)
     m->role = BERTHI_WEIGHT_EXPERT;
     m->count = layers * layer->experts;
     m->has_bias = berthi_shape_has(m, BERTHI_FAMILY_EXPERT_BIAS);
-    add_mlp(m, layer->expert_intermediate, latent > 0 ? latent : hidden);
+    berthi_shape_add_mlp(m, layer->expert_intermediate, latent > 0 ? latent : hidden);
     m->role = BERTHI_WEIGHT_LINEAR;
     m->count = layers;
     m->has_bias = m->shape->has_mlp_bias;
@@ -248,7 +248,7 @@ add_experts(berthi_shape_making *m, const berthi_layer *layer)
         berthi_shape_add_linear(m, "fc2_latent_proj", hidden, latent);
     }
     if (layer->shared_intermediate > 0)
-        add_mlp(m, layer->shared_intermediate, hidden);
+        berthi_shape_add_mlp(m, layer->shared_intermediate, hidden);
     if (berthi_shape_has(m, BERTHI_FAMILY_BESIDE)) {
         berthi_shape_add_vector(m, "scale", hidden);
         berthi_shape_add_vector(m, "per_expert_scale", layer->experts);
@@ -305,6 +305,10 @@ add_layers(berthi_shape_making *m, uint32_t kind)
     m->layer = kind;
     m->count = m->shape->layer_sets > 0 ? m->shape->layer_sets : layer->count;
     m->role = BERTHI_WEIGHT_LINEAR;
+    if (m->shape->shared_blocks > 0) {
+        berthi_shape_add_shared(m, layer);
+        return;
+    }
     if (layer->attention == BERTHI_ATTENTION_STATE)
         berthi_shape_add_state(m);
     else if (layer->attention == BERTHI_ATTENTION_LATENT)
@@ -324,7 +328,7 @@ add_layers(berthi_shape_making *m, uint32_t kind)
     if (layer->experts > 0)
         add_experts(m, layer);
     else if (layer->intermediate > 0)
-        add_mlp(m, layer->intermediate, hidden);
+        berthi_shape_add_mlp(m, layer->intermediate, hidden);
     add_layer_words(m);
     add_side_states(m);
     if (berthi_shape_has(m, BERTHI_FAMILY_SUB_NORMS) && layer->heads > 0) {

@@ -109,6 +109,8 @@ berthi_shape_open_words(berthi_shape_reading *r)
 
     if (r->shape->family->flags & BERTHI_FAMILY_HALVES)
         return open_halves(r);
+    if (r->shape->family->traits & BERTHI_TRAIT_SHARED_BLOCKS)
+        return berthi_shape_open_list(r, halves_key);
     if (berthi_json_find(r->model, "layer_types") == NULL
         && berthi_json_find(r->model, "sparse_attention_config") != NULL)
         return open_indexed(r);

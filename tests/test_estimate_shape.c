@@ -905,6 +905,26 @@ test_compressed(void)
     CHECK(s->has_unknown_layers);
 }
 
+/* Zamba: a state everywhere, and before some of them attention of twice the width. */
+static void
+test_shared(void)
+{
+    const berthi_shape *s =
+        &estimated_text(TINY(", \"model_type\": \"zamba2\", \"layers_block_type\": "
+                             "[\"mamba\", \"hybrid\", \"linear_attention\", \"hybrid\"]"))->shape;
+
+    CHECK_EQ(s->kind_count, 2);
+    check_kind(&s->kinds[0], 2, BERTHI_ATTENTION_STATE, 0, 0);
+    check_kind(&s->kinds[1], 2, BERTHI_ATTENTION_HEADS, 0, 0);
+    CHECK_EQ(s->kinds[0].intermediate, 0);
+    CHECK_EQ(s->kinds[1].key_dim, 2 * 64 / 4);
+    CHECK_EQ(s->kinds[1].state_elements, s->kinds[0].state_elements);
+    CHECK_GT(s->kinds[1].state_elements, 0);
+    CHECK(!s->has_unknown_layers);
+    s = &estimated_text(TINY(", \"model_type\": \"zamba2\""))->shape;
+    CHECK(s->has_unknown_layers); /* which of them are not said */
+}
+
 /* A model may end in something else than a head of words. */
 static void
 test_class(void)
@@ -1268,6 +1288,7 @@ main(int argc, char **argv)
     T_RUN(test_nested);
     T_RUN(test_beside);
     T_RUN(test_compressed);
+    T_RUN(test_shared);
     T_RUN(test_class);
     T_RUN(test_refusals);
     T_RUN(test_bounds);

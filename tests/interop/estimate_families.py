@@ -36,7 +36,8 @@ CLASSES |= dict.fromkeys(
 CLASSES |= {"qwen2_5_omni_text": "Qwen2_5OmniThinkerTextModel",
             "qwen3_omni_moe_text": "Qwen3OmniMoeThinkerTextModel"}
 # With a tower that needs headers, of somebody else's code, or half of another one.
-OTHERS = {"gemma3", "qwen2_vl", "qwen2_5_vl", "kimi_k2", "t5_gemma_module"}
+OTHERS = {"gemma3", "qwen2_vl", "qwen2_5_vl", "kimi_k2", "t5_gemma_module",
+          "phi4_multimodal"}
 # Whose configuration has no defaults that make a model.
 WORDS = {"dots1": {"n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6,
                    "first_k_dense_replace": 1},
@@ -220,6 +221,15 @@ VARIANTS = [
                              "num_key_value_heads": 1, "head_dim": 32, "intermediate_size": 700,
                              "vocab_size": 6000}, "tie_word_embeddings": False}),
     ("t5gemma", {"architectures": ["T5GemmaForSequenceClassification"]}),
+    ("zamba", {"mamba_proj_bias": True, "mamba_conv_bias": False, "mamba_dt_rank": 33,
+               "num_hidden_layers": 12, "mamba_expand": 4, "tie_word_embeddings": False}),
+    ("zamba", {"attention_head_dim": 96, "attention_hidden_size": 7424}),
+    ("zamba2", {"num_mem_blocks": 2, "use_shared_attention_adapter": True, "adapter_rank": 64,
+                "add_bias_linear": True, "num_hidden_layers": 5, "num_key_value_heads": 8,
+                "n_mamba_heads": 16, "mamba_ngroups": 2, "layers_block_type":
+                ["mamba", "hybrid", "mamba", "hybrid", "hybrid"]}),
+    ("zamba2", {"tie_word_embeddings": False, "num_mem_blocks": 2}),
+    ("zamba2", {"architectures": ["Zamba2Model"]}),
 ]
 # What no count depends on.
 NOISE = re.compile(r"_token_id$|dropout|_pdrop|^output_(?!embedding)|_eps(ilon)?$|initializer|"

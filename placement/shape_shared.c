@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shape_shared.c - Zamba: each layer has a state, and some read a whole layer of
+ * attention and MLP before it, of which there are only one or two that all of them
+ * share; see shape_read.h, shape_making.h.
+ */
+#include <string.h>
+
+#include "placement/shape_making.h"
+#include "placement/shape_read.h"
+
+/* -------------------------------------------------------------------- reading */
+
+/*
+ * Attention reads the words, too, so it is twice as wide; in Zamba 2 whatever a file says of it.
+ * Layers share as words and head do: where those are not tied, each layer has its own.
+ */
+void
+berthi_shape_read_shared(berthi_shape_reading *r)
+{
+    berthi_shape *const shape = r->shape;
+    const bool is_second = shape->family->flags & BERTHI_FAMILY_FUSED_UP;
+
+    if (r->layer.heads == 0)
+        return;
+    shape->shared_width = 2 * shape->hidden;
+    r->layer.key_dim = 2 * shape->hidden / r->layer.heads;
+    shape->shared_blocks = berthi_shape_member(r, "num_mem_blocks", 1, BERTHI_SHAPE_LAYERS, 1);
+    if (!is_second) {
+        shape->shared_width = berthi_shape_member(r, "attention_hidden_size", 1,
+                                                  BERTHI_SHAPE_WIDTH, shape->shared_width);
+        r->layer.key_dim = berthi_shape_member(r, "attention_head_dim", 1, BERTHI_SHAPE_HEADS,
+                                               r->layer.key_dim);
+    }
+    r->layer.value_dim = r->layer.key_dim;
+    if (!is_second)
+        return;
+    shape->has_mlp_bias = berthi_shape_flag(r, "add_bias_linear", false);
+    shape->adapter_rank = berthi_shape_member(r, "adapter_rank", 1, BERTHI_SHAPE_HEADS, 128);
+    shape->adapts_attention = berthi_shape_flag(r, "use_shared_attention_adapter", false);
+}
+
+/* "mamba" in earlier files. */
+void
+berthi_shape_make_shared(berthi_shape_reading *r, const char *word, berthi_layer *layer)
+{
+    if (strcmp(word, "linear_attention") == 0 || strcmp(word, "mamba") == 0) {
+        berthi_shape_make_state(r->shape, layer);
+        layer->intermediate = 0;
+        return;
+    }
+    if (strcmp(word, "hybrid") != 0)
+        r->shape->has_unknown_layers = true;
+    berthi_shape_add_kept(r->shape, layer);
+}
+
+/* --------------------------------------------------------------------- weights */
+
+/* What tells apart layers that share one: added to what each of its matrices makes. */
+static void
+add_adapter(berthi_shape_making *m, const char *module, uint64_t outputs, uint64_t inputs)
+{
+    berthi_shape_add_matrix(m, module, m->role, m->shape->adapter_rank, inputs);
+    berthi_shape_add_matrix(m, module, m->role, outputs, m->shape->adapter_rank);
+}
+
+static void
+add_block(berthi_shape_making *m, const berthi_layer *layer)
+{
+    const uint64_t hidden = m->shape->hidden;
+    const uint64_t wide = m->shape->shared_width;
+    const uint64_t queries = layer->heads * layer->key_dim;
+    const uint64_t keys = layer->kv_heads * layer->key_dim;
+
+    m->has_bias = false;
+    berthi_shape_add_linear(m, "q_proj", queries, wide);
+    berthi_shape_add_linear(m, "k_proj", keys, wide);
+    berthi_shape_add_linear(m, "v_proj", keys, wide);
+    berthi_shape_add_linear(m, "o_proj", hidden, queries);
+    m->has_bias = m->shape->has_mlp_bias;
+    berthi_shape_add_mlp(m, layer->intermediate, hidden);
+    berthi_shape_add_vector(m, "input_layernorm", wide);
+    berthi_shape_add_norms(m, hidden, 1);
+}
+
+/* One a layer; but a block that no other layer shares has those of all that would share it. */
+static uint64_t
+count_adapters(const berthi_shape *shape, uint64_t layers)
+{
+    const uint64_t least = layers / shape->shared_blocks;
+    const uint64_t more = layers % shape->shared_blocks;
+
+    if (shape->ties_embeddings)
+        return layers;
+    return more * (least + 1) * (least + 1) + (shape->shared_blocks - more) * least * least;
+}
+
+void
+berthi_shape_add_shared(berthi_shape_making *m, const berthi_layer *layer)
+{
+    const berthi_shape *const shape = m->shape;
+    const uint64_t hidden = shape->hidden;
+    const uint64_t layers = m->count;
+
+    berthi_shape_add_state(m);
+    berthi_shape_add_norms(m, hidden, 1);
+    if (layer->attention == BERTHI_ATTENTION_STATE)
+        return;
+    berthi_shape_add_matrix(m, "linear", m->role, hidden, hidden);
+    m->count = count_adapters(shape, layers);
+    if (shape->adapter_rank > 0)
+        add_adapter(m, "gate_up_proj_adapter", 2 * layer->intermediate, hidden);
+    if (shape->adapts_attention) {
+        add_adapter(m, "linear_q_adapter", 2 * hidden, 2 * hidden);
+        add_adapter(m, "linear_k_adapter", 2 * hidden, 2 * hidden);
+        add_adapter(m, "linear_v_adapter", 2 * hidden, 2 * hidden);
+    }
+    m->count =
+        shape->ties_embeddings ? berthi_min_u64(shape->shared_blocks, layers) : layers;
+    add_block(m, layer);
+    m->count = layers;
+}

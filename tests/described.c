@@ -7,6 +7,17 @@
 
 #include "tests/t.h"
 
+model
+described_read(berth_context *context, const char *text)
+{
+    model m;
+
+    CHECK(model_read(context, &text, &m));
+    return m;
+}
+
+/* ------------------------------------------------------------------ invariants */
+
 static bool
 is_end_of(const char *end, uint64_t end_length, const char *whole, uint64_t length)
 {
@@ -103,7 +114,7 @@ described_lay_out(berth_context *context, const char *description, const char *l
     snprintf(text, sizeof text, "{\"architectures\": {\"X\": %s}}", description);
     CHECK_EQ(berthi_catalogue_create(context, text, strlen(text), "x.json", catalogue, error),
              BERTH_OK);
-    CHECK(model_read(context, &lines, m));
+    *m = described_read(context, lines);
     snprintf(m->class_name, sizeof m->class_name, "X");
     options = model_options(m, BERTHI_ERA_HF5);
     options.catalogue = *catalogue;

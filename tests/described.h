@@ -9,6 +9,9 @@
 #include "quant/architecture.h"
 #include "tests/models.h"
 
+/* A model in lines; see models.h. */
+model described_read(berth_context *context, const char *text);
+
 /* Whatever the model: each tensor is in one place, and found there. */
 void described_check(const berthi_architecture *a, const model *m);
 /* What the model calls a tensor of the checkpoint; `out` has 256 bytes. */

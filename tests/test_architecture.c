@@ -21,15 +21,6 @@
 
 static berth_context *context;
 
-static model
-read_model(const char *text)
-{
-    model m;
-
-    CHECK(model_read(context, &text, &m));
-    return m;
-}
-
 /* ----------------------------------------------------------------------- trees */
 
 typedef struct report {
@@ -196,7 +187,7 @@ test_every_class(void)
     uint64_t modules = 0;
 
     for (uint32_t i = 0; i < c->class_count; i++) {
-        model m = read_model(class_text(&c->entries[i]));
+        model m = described_read(context, class_text(&c->entries[i]));
         const uint32_t count = m.tensor_count;
 
         for (int era = 0; era < 2 * BERTHI_ERA_COUNT; era++) {
@@ -562,7 +553,7 @@ test_endless_model(void)
     strcat(lines, ".b\n");
     CHECK_EQ(berthi_catalogue_create(context, text, strlen(text), "x", &catalogue, &error),
              BERTH_OK);
-    m = read_model(lines);
+    m = described_read(context, lines);
     options = model_options(&m, BERTHI_ERA_HF5);
     options.catalogue = catalogue;
     CHECK_EQ(berthi_architecture_create(context, &options, &m.source, &a, &error),

@@ -17,22 +17,13 @@
 
 static berth_context *context;
 
-static model
-read_model(const char *text)
-{
-    model m;
-
-    CHECK(model_read(context, &text, &m));
-    return m;
-}
-
 /* --------------------------------------------------------- names and the class */
 
 static void
 test_names(void)
 {
     char *const text = model_file("mixtral.txt");
-    model m = read_model(text);
+    model m = described_read(context, text);
     berthi_architecture *a = model_architecture(context, &m, BERTHI_ERA_HF5);
     const berthi_parameter *fused;
     char name[256];
@@ -79,8 +70,9 @@ static void
 check_called(const called *c)
 {
     /* With others as checkpoints have them, so that no prefix seems to lack. */
-    model m = read_model(fixture_format("class %s\nBF16 4x4 %s\nBF16 4x4 lm_head.weight\n",
-                                        c->class_name, c->name));
+    model m = described_read(context,
+                             fixture_format("class %s\nBF16 4x4 %s\nBF16 4x4 lm_head.weight\n",
+                                            c->class_name, c->name));
     berthi_architecture *const a = model_architecture(context, &m, BERTHI_ERA_HF4);
     char name[256];
 
@@ -134,8 +126,9 @@ test_older_names(void)
 static void
 test_bare_model(void)
 {
-    model m = read_model("class GPT2LMHeadModel\nBF16 8x4 wte.weight\n"
-                         "BF16 4x12 h.0.attn.c_attn.weight\nBF16 4 ln_f.bias\n");
+    model m = described_read(context,
+                             "class GPT2LMHeadModel\nBF16 8x4 wte.weight\n"
+                             "BF16 4x12 h.0.attn.c_attn.weight\nBF16 4 ln_f.bias\n");
     berthi_architecture *const a = model_architecture(context, &m, BERTHI_ERA_HF5);
     char name[256];
 
@@ -166,7 +159,7 @@ test_class_choice(void)
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        model m = read_model("dtype bfloat16\n");
+        model m = described_read(context, "dtype bfloat16\n");
         berthi_architecture *a;
 
         snprintf(m.class_name, sizeof m.class_name, "%s", cases[i].class_name);
@@ -184,9 +177,10 @@ test_class_choice(void)
 static void
 test_unknown_tensors(void)
 {
-    model m = read_model("class LlamaForCausalLM\nBF16 4x4 model.layers.0.mlp.up.weight\n"
-                         "BF16 4x4 score.weight\nBF16 4 model.extra\n"
-                         "BF16 4 model.layers.bias\nBF16 4 model.more.deep.er\n");
+    model m = described_read(context,
+                             "class LlamaForCausalLM\nBF16 4x4 model.layers.0.mlp.up.weight\n"
+                             "BF16 4x4 score.weight\nBF16 4 model.extra\n"
+                             "BF16 4 model.layers.bias\nBF16 4 model.more.deep.er\n");
     berthi_architecture *const a = model_architecture(context, &m, BERTHI_ERA_HF5);
     const berthi_parameter *score;
 
@@ -211,12 +205,13 @@ test_guess(void)
         "net.blocks.0.mlp.experts.1", "net.blocks.2", "net.blocks.2.x", "net.blocks.10",
         "net.blocks.10.norm", "net.norm", "lm_head",
     };
-    model m = read_model("class Unheard\nconfig {\"tie_word_embeddings\": true}\n"
-                         "BF16 8x4 lm_head.weight\nBF16 4 net.norm.weight\n"
-                         "BF16 4x4 net.blocks.10.norm.weight\nBF16 4x4 net.blocks.2.x.weight\n"
-                         "BF16 4x4 net.blocks.0.mlp.experts.0.weight\n"
-                         "BF16 4x4 net.blocks.0.mlp.experts.1.weight\n"
-                         "BF16 4x4 net.adapter.weight\nBF16 8x4 net.embed.weight\n");
+    model m = described_read(context,
+                             "class Unheard\nconfig {\"tie_word_embeddings\": true}\n"
+                             "BF16 8x4 lm_head.weight\nBF16 4 net.norm.weight\n"
+                             "BF16 4x4 net.blocks.10.norm.weight\nBF16 4x4 net.blocks.2.x.weight\n"
+                             "BF16 4x4 net.blocks.0.mlp.experts.0.weight\n"
+                             "BF16 4x4 net.blocks.0.mlp.experts.1.weight\n"
+                             "BF16 4x4 net.adapter.weight\nBF16 8x4 net.embed.weight\n");
     berthi_architecture *const a = model_architecture(context, &m, BERTHI_ERA_HF5);
     size_t i = 0;
 
@@ -244,8 +239,9 @@ test_guess(void)
 static void
 test_guessed_tie(void)
 {
-    model m = read_model("class Unheard\nconfig {\"tie_word_embeddings\": true}\n"
-                         "BF16 8x4 net.embed.weight\nBF16 4 net.wte.bias\n");
+    model m = described_read(context,
+                             "class Unheard\nconfig {\"tie_word_embeddings\": true}\n"
+                             "BF16 8x4 net.embed.weight\nBF16 4 net.wte.bias\n");
     berthi_architecture *a = model_architecture(context, &m, BERTHI_ERA_HF5);
     const berthi_parameter *head;
 
@@ -262,13 +258,13 @@ test_guessed_tie(void)
     CHECK_STR(a->last_name, "lm_head.weight");
     berthi_architecture_destroy(a);
     model_fini(&m);
-    m = read_model("class Unheard\nBF16 8x4 embed_out.weight\n");
+    m = described_read(context, "class Unheard\nBF16 8x4 embed_out.weight\n");
     a = model_architecture(context, &m, BERTHI_ERA_HF5);
     CHECK_STR(a->head, "embed_out");
     berthi_architecture_destroy(a);
     model_fini(&m);
     /* Nothing at all. */
-    m = read_model("class Unheard\nconfig {}\n");
+    m = described_read(context, "class Unheard\nconfig {}\n");
     a = model_architecture(context, &m, BERTHI_ERA_HF4);
     described_check(a, &m);
     CHECK_STR(a->head, "");
@@ -317,7 +313,7 @@ test_linear_names(void)
 
         snprintf(text, sizeof text, "class %s\nconfig {}\nBF16 4x4 %s\n",
                  cases[i].class_name, cases[i].name);
-        m = read_model(text);
+        m = described_read(context, text);
         a = model_architecture(context, &m, BERTHI_ERA_HF5);
         if (!CHECK_EQ(a->parameter_of[0]->is_linear, cases[i].is_linear)
             || !CHECK_EQ(a->parameter_of[0]->is_linear_kind, cases[i].is_kind)
@@ -343,7 +339,7 @@ test_torch_attention(void)
 
         snprintf(text, sizeof text, "class Unheard\nconfig {}\nBF16 9x4 %s\n"
                  "BF16 4x4 a.out_proj.weight\n", inputs[i]);
-        m = read_model(text);
+        m = described_read(context, text);
         a = model_architecture(context, &m, BERTHI_ERA_HF5);
         output = a->parameter_of[1];
         if (!CHECK_EQ(output->is_linear, i != 0) || !CHECK_EQ(output->is_linear_kind, i == 0))
@@ -395,7 +391,7 @@ test_guessed_last(void)
         if (i > 0)
             snprintf(text, sizeof text, "class %s\nconfig {}\n%s", cases[i].class_name,
                      cases[i].tensors);
-        m = read_model(text);
+        m = described_read(context, text);
         a = model_architecture(context, &m, BERTHI_ERA_HF5);
         if (!CHECK_STR(a->last_name, cases[i].last))
             T_NOTE("%s", text);
@@ -414,7 +410,7 @@ check_name(const char *class_name, const char *stored, berthi_era era, const cha
     model m;
 
     snprintf(text, sizeof text, "class %s\nconfig {}\nBF16 4x4 %s\n", class_name, stored);
-    m = read_model(text);
+    m = described_read(context, text);
     a = model_architecture(context, &m, era);
     p = a->parameter_of[0];
     if (!CHECK_EQ(p->name_length, strlen(name))
@@ -544,9 +540,10 @@ test_tower_names(void)
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char name[256];
-        model m = read_model(fixture_format("class %s\nconfig %s\nBF16 4x4 %s\n",
-                                            cases[i].class_name, cases[i].config,
-                                            cases[i].stored));
+        model m = described_read(context,
+                                 fixture_format("class %s\nconfig %s\nBF16 4x4 %s\n",
+                                                cases[i].class_name, cases[i].config,
+                                                cases[i].stored));
         berthi_architecture *const a = model_architecture(context, &m, BERTHI_ERA_HF5);
 
         CHECK_STR(described_name(a, &m, cases[i].stored, name), cases[i].name);
@@ -560,9 +557,10 @@ static void
 test_one_of_three(void)
 {
     static const char *const names[] = { "mlp1.0.weight", "mlp1.1.weight", "mlp1.3.weight" };
-    model m = read_model("class QianfanOCRForConditionalGeneration\nconfig {}\n"
-                         "BF16 4 mlp1.0.weight\nBF16 4x4 mlp1.1.weight\n"
-                         "BF16 4x4 mlp1.3.weight\n");
+    model m = described_read(context,
+                             "class QianfanOCRForConditionalGeneration\nconfig {}\n"
+                             "BF16 4 mlp1.0.weight\nBF16 4x4 mlp1.1.weight\n"
+                             "BF16 4x4 mlp1.3.weight\n");
     berthi_architecture *const a = model_architecture(context, &m, BERTHI_ERA_HF5);
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -599,8 +597,9 @@ test_remade(void)
         for (int era = 0; era < BERTHI_ERA_COUNT; era++) {
             const bool is_old = era == BERTHI_ERA_HF4;
             const char *const module = is_old ? NULL : cases[i].module;
-            model m = read_model(fixture_format("class %s\nconfig {}\nBF16 4x4 %s\n",
-                                                cases[i].class_name, cases[i].name));
+            model m = described_read(context,
+                                     fixture_format("class %s\nconfig {}\nBF16 4x4 %s\n",
+                                                    cases[i].class_name, cases[i].name));
             berthi_architecture *const a =
                 model_architecture(context, &m, (berthi_era)era);
             const berthi_parameter *const p = a->parameter_of[0];
@@ -620,10 +619,11 @@ test_unstored_parameters(void)
 {
     static const char stored[] = "model.encoder.embed_positions.weight";
     static const char unstored[] = "model.decoder.embed_positions.weight";
-    model m = read_model("class MarianMTModel\ntype marian\n"
-                         "config {\"max_position_embeddings\": 6, \"d_model\": 4}\n"
-                         "BF16 5x4 model.encoder.embed_positions.weight\n"
-                         "BF16 9x4 model.shared.weight\n");
+    model m = described_read(context,
+                             "class MarianMTModel\ntype marian\n"
+                             "config {\"max_position_embeddings\": 6, \"d_model\": 4}\n"
+                             "BF16 5x4 model.encoder.embed_positions.weight\n"
+                             "BF16 9x4 model.shared.weight\n");
 
     for (int era = 0; era < BERTHI_ERA_COUNT; era++) {
         berthi_architecture *const a = model_architecture(context, &m, (berthi_era)era);
@@ -647,9 +647,10 @@ test_unstored_parameters(void)
 static void
 test_falcon_mamba(void)
 {
-    model m = read_model("class FalconMambaForCausalLM\ntype falcon_mamba\n"
-                         "config {\"hidden_size\": 8, \"expand\": 3}\n"
-                         "BF16 24 backbone.layers.0.mixer.D\n");
+    model m = described_read(context,
+                             "class FalconMambaForCausalLM\ntype falcon_mamba\n"
+                             "config {\"hidden_size\": 8, \"expand\": 3}\n"
+                             "BF16 24 backbone.layers.0.mixer.D\n");
 
     for (int era = 0; era < BERTHI_ERA_COUNT; era++) {
         berthi_architecture *const a = model_architecture(context, &m, (berthi_era)era);
@@ -690,7 +691,7 @@ test_inner_opt(void)
                      "BF16 4x4 language_model.model.decoder.project_in.weight\n"
                      "BF16 4x4 language_model.model.decoder.project_out.weight\n",
                      classes[i], decoder);
-            m = read_model(text);
+            m = described_read(context, text);
             a = model_architecture(context, &m, (berthi_era)era);
             module = a->parameter_of[0]->module;
             while (module->parent != NULL && module->kind != BERTHI_MODULE_LIST)

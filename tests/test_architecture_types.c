@@ -16,15 +16,6 @@
 
 static berth_context *context;
 
-static model
-read_model(const char *text)
-{
-    model m;
-
-    CHECK(model_read(context, &text, &m));
-    return m;
-}
-
 /* ------------------------------------------------------- sub-models of other types */
 
 /* A class with a tower and a base model of text. */
@@ -84,7 +75,7 @@ lay_out_others(const char *description, const char *lines, berthi_era era, model
     snprintf(text, sizeof text, "{\"architectures\": {\"X\": %s, %s}}", description, others);
     T_REQUIRE(CHECK_EQ(berthi_catalogue_create(context, text, strlen(text), "x.json",
                                                catalogue, &error), BERTH_OK));
-    *m = read_model(lines);
+    *m = described_read(context, lines);
     options = model_options(m, era);
     options.class_name = "X";
     options.catalogue = *catalogue;

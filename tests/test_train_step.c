@@ -27,20 +27,11 @@ static const trained_parameter two[] = {
 
 static berth_context *context;
 
-static berth_optimizer_group
-adamw(void)
-{
-    berth_optimizer_group g;
-
-    CHECK_EQ(berth_optimizer_group_init(&g, BERTH_UPDATE_ADAMW), BERTH_OK);
-    return g;
-}
-
 static bool
 open_sums(trained *t, const char *machine, const berth_optimizer_options *options,
           bool has_sums)
 {
-    const berth_optimizer_group g = adamw();
+    const berth_optimizer_group g = trained_adamw();
 
     return trained_open(t, context,
                         &(trained_options){ .devices = machine,
@@ -304,7 +295,7 @@ test_a_failed_report_tells_nothing(void)
         { 9000, BERTH_BF16, BERTH_BF16, 0, 0 },
         { 8000, BERTH_F32, BERTH_F32, 0, 1 },
     };
-    const berth_optimizer_group g = adamw();
+    const berth_optimizer_group g = trained_adamw();
     trained t;
 
     if (trained_open(&t, context, &(trained_options){ .devices = SIM ";" SIM,
@@ -325,7 +316,7 @@ check_loss_scale(const char *machine)
 {
     static const trained_parameter half = { 9000, BERTH_F16, BERTH_F16, 0, 0 };
     const float scale = 1.0f / 1024;
-    berth_optimizer_group g = adamw();
+    berth_optimizer_group g = trained_adamw();
     berth_gradient gradients[TRAINED_MAX];
     berth_step_report report;
     berth_step_options options;
@@ -490,7 +481,7 @@ test_gradients_are_added_up(void)
 static void
 test_groups_change(void)
 {
-    berth_optimizer_group g = adamw();
+    berth_optimizer_group g = trained_adamw();
     trained t;
 
     if (open_two(&t, NULL, NULL)) {
@@ -503,13 +494,13 @@ test_groups_change(void)
         trained_check(&t);
         g.bits = 32;
         CHECK_EQ(berth_optimizer_set_group(t.optimizer, 0, &g, NULL), BERTH_EINVAL);
-        g = adamw();
+        g = trained_adamw();
         g.kind = BERTH_UPDATE_LION;
         CHECK_EQ(berth_optimizer_set_group(t.optimizer, 0, &g, NULL), BERTH_EINVAL);
-        g = adamw();
+        g = trained_adamw();
         g.has_master = 1;
         CHECK_EQ(berth_optimizer_set_group(t.optimizer, 0, &g, NULL), BERTH_EINVAL);
-        g = adamw();
+        g = trained_adamw();
         CHECK_EQ(berth_optimizer_set_group(t.optimizer, 1, &g, NULL), BERTH_EINVAL);
         CHECK_EQ(berth_optimizer_set_group(t.optimizer, 0, NULL, NULL), BERTH_EINVAL);
         g.rate = NAN;
@@ -524,7 +515,7 @@ test_groups_change(void)
 static void
 test_any_number_stands_for_a_master(void)
 {
-    berth_optimizer_group g = adamw();
+    berth_optimizer_group g = trained_adamw();
     trained t;
 
     g.has_master = -1;
@@ -587,7 +578,7 @@ test_small_parameters_have_32_bits(void)
         { 4095, BERTH_BF16, BERTH_BF16, 0, 0 },
         { 4096, BERTH_BF16, BERTH_BF16, 0, 0 },
     };
-    const berth_optimizer_group g = adamw();
+    const berth_optimizer_group g = trained_adamw();
     trained t;
 
     if (trained_open(&t, context, &(trained_options){ .groups = &g,
@@ -630,7 +621,7 @@ test_groups_have_schedules(void)
 static void
 check_told(const char *machine, int32_t place, int32_t expected)
 {
-    berth_optimizer_group g = adamw();
+    berth_optimizer_group g = trained_adamw();
     berth_optimizer_options options;
     berth_parameter_state state;
     trained t;
@@ -728,7 +719,7 @@ test_devices_have_one_norm(void)
         { 8000, BERTH_F32, BERTH_F32, 0, 1 },
         { 300, BERTH_F16, BERTH_F16, 0, 0 },
     };
-    const berth_optimizer_group g = adamw();
+    const berth_optimizer_group g = trained_adamw();
     berth_gradient gradients[TRAINED_MAX];
     berth_step_report report;
     berth_step_options options;
@@ -761,7 +752,7 @@ test_devices_count_together(void)
         { 9000, BERTH_BF16, BERTH_BF16, 0, 0 },
         { 8000, BERTH_F32, BERTH_F32, 0, 1 },
     };
-    const berth_optimizer_group g = adamw();
+    const berth_optimizer_group g = trained_adamw();
     berth_gradient gradients[TRAINED_MAX];
     berth_step_report report;
     berth_step_options options;
@@ -792,7 +783,7 @@ test_devices_count_together(void)
 static void
 test_steps_wait_for_states(void)
 {
-    berth_optimizer_group g = adamw();
+    berth_optimizer_group g = trained_adamw();
     berth_gradient gradients[TRAINED_MAX];
     trained t;
 
@@ -819,7 +810,7 @@ static void
 test_states_of_each_device_are_waited_for(void)
 {
     static const trained_parameter second[] = { { 9000, BERTH_BF16, BERTH_BF16, 0, 1 } };
-    berth_optimizer_group g = adamw();
+    berth_optimizer_group g = trained_adamw();
     trained t;
 
     g.place = BERTH_STATES_HOST;
@@ -956,7 +947,7 @@ static void
 test_steps_follow_each_other(void)
 {
     berth_optimizer_options sums;
-    berth_optimizer_group g = adamw();
+    berth_optimizer_group g = trained_adamw();
 
     berth_optimizer_options_init(&sums);
     sums.accumulates = 1;

@@ -14,15 +14,6 @@
 
 static berth_context *context;
 
-static berth_optimizer_group
-adamw(void)
-{
-    berth_optimizer_group g;
-
-    CHECK_EQ(berth_optimizer_group_init(&g, BERTH_UPDATE_ADAMW), BERTH_OK);
-    return g;
-}
-
 /* ------------------------------------------------------------------------- refusals */
 
 /* One thing wrong with an optimizer, and a word of what is said. */
@@ -96,7 +87,7 @@ check_refusal(const refusal *r)
 {
     static float values[8192];
     const uint64_t shape[] = { 64, 128 };
-    berth_optimizer_group group = adamw();
+    berth_optimizer_group group = trained_adamw();
     berth_parameter parameters[2] = {
         { .name = "first", .shape = shape, .rank = 2, .dtype = BERTH_F32, .values = values },
         { .name = "second", .shape = shape, .rank = 1, .dtype = BERTH_F32, .values = values },
@@ -120,7 +111,7 @@ test_waits_without_an_end_are_taken(void)
 {
     static float values[8192];
     const uint64_t shape[] = { 64, 128 };
-    const berth_optimizer_group group = adamw();
+    const berth_optimizer_group group = trained_adamw();
     const berth_parameter parameter = {
         .name = "first", .shape = shape, .rank = 2, .dtype = BERTH_F32, .values = values
     };
@@ -140,7 +131,7 @@ static void
 test_names_are_utf8(void)
 {
     static float values[1];
-    const berth_optimizer_group group = adamw();
+    const berth_optimizer_group group = trained_adamw();
     berth_parameter parameter = {
         .name = "couche\xe9.weight", .dtype = BERTH_F32, .values = values
     };
@@ -274,7 +265,7 @@ test_groups_are_filled_for_other_headers(void)
 static void
 test_refusals_name_what_is_wrong(void)
 {
-    const berth_optimizer_group group = adamw();
+    const berth_optimizer_group group = trained_adamw();
     berth_optimizer_memory memory;
     berth_optimizer *optimizer;
     berth_optimizer_group other;
@@ -324,7 +315,7 @@ test_steps_are_refused(void)
         { 9000, BERTH_BF16, BERTH_BF16, 0, 0 },
         { 500, BERTH_F32, BERTH_F32, 0, 0 },
     };
-    const berth_optimizer_group g = adamw();
+    const berth_optimizer_group g = trained_adamw();
     berth_gradient gradients[TRAINED_MAX];
     berth_parameter_state state;
     berth_error error;

@@ -48,11 +48,19 @@ const trained_parameter trained_three[3] = {
 };
 
 berth_optimizer_group
-trained_group_at(int32_t place)
+trained_adamw(void)
 {
     berth_optimizer_group g;
 
     CHECK_EQ(berth_optimizer_group_init(&g, BERTH_UPDATE_ADAMW), BERTH_OK);
+    return g;
+}
+
+berth_optimizer_group
+trained_group_at(int32_t place)
+{
+    berth_optimizer_group g = trained_adamw();
+
     g.place = place;
     g.has_master = 1;
     return g;

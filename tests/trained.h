@@ -65,7 +65,9 @@ typedef struct trained {
 /* With decay and large steps; states of 8 bits from 1000 elements on. */
 berth_optimizer_group trained_group(int32_t kind, int32_t bits, int32_t place);
 
-/* AdamW with masters, states in a place. */
+/* As it is by itself. */
+berth_optimizer_group trained_adamw(void);
+/* The same with masters, states in a place. */
 berth_optimizer_group trained_group_at(int32_t place);
 /* Small pages, files in a folder, sums of its own. */
 berth_optimizer_options trained_optimizer(const char *folder);

@@ -89,6 +89,9 @@ check_held(const planned *p, const held *h)
         CHECK_CONTAINS(error.message, h->words);
         CHECK_EQ(error.expected, h->expected);
         CHECK_EQ(error.actual, h->actual);
+        CHECK_EQ(error.has, h->expected == 0 ? 0
+                                             : BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL
+                                                   | BERTH_HAS_BYTES);
     }
     berth_plan_destroy(plan);
     free(text);

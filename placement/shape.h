@@ -178,6 +178,7 @@ typedef struct berthi_shape {
     uint64_t shared_blocks;    /* of attention and MLP, that layers with a state share; 0: none */
     uint64_t shared_width;     /* that their attention reads                        */
     uint64_t adapter_rank;     /* of what tells those layers apart; 0: nothing does */
+    uint64_t adapter_slots;    /* layers that a file lists for them; 0: those that there are */
     bool adapts_attention;     /* and not the MLP alone                             */
     uint64_t idle_experts;     /* a router's, that hand on what they see            */
     uint64_t expert_latent;    /* what experts see instead of h; 0: h               */

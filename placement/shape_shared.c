@@ -12,8 +12,8 @@
 /* -------------------------------------------------------------------- reading */
 
 /*
- * Attention reads the words, too, so it is twice as wide; in Zamba 2 whatever a file says of it.
- * Layers share as words and head do: where those are not tied, each layer has its own.
+ * Attention reads the words, too, so it is twice as wide, unless a file says else. Layers share
+ * as words and head do: where those are not tied, each layer has its own.
  */
 void
 berthi_shape_read_shared(berthi_shape_reading *r)
@@ -23,20 +23,18 @@ berthi_shape_read_shared(berthi_shape_reading *r)
 
     if (r->layer.heads == 0)
         return;
-    shape->shared_width = 2 * shape->hidden;
-    r->layer.key_dim = 2 * shape->hidden / r->layer.heads;
     shape->shared_blocks = berthi_shape_member(r, "num_mem_blocks", 1, BERTHI_SHAPE_LAYERS, 1);
-    if (!is_second) {
-        shape->shared_width = berthi_shape_member(r, "attention_hidden_size", 1,
-                                                  BERTHI_SHAPE_WIDTH, shape->shared_width);
-        r->layer.key_dim = berthi_shape_member(r, "attention_head_dim", 1, BERTHI_SHAPE_HEADS,
-                                               r->layer.key_dim);
-    }
-    r->layer.value_dim = r->layer.key_dim;
+    shape->shared_width = berthi_shape_member(r, "attention_hidden_size", 1,
+                                              BERTHI_SHAPE_WIDTH, 2 * shape->hidden);
+    r->layer.key_dim = r->layer.value_dim =
+        berthi_shape_member(r, "attention_head_dim", 1, BERTHI_SHAPE_HEADS,
+                            berthi_max_u64(2 * shape->hidden / r->layer.heads, 1));
     if (!is_second)
         return;
     shape->has_mlp_bias = berthi_shape_flag(r, "add_bias_linear", false);
     shape->adapter_rank = berthi_shape_member(r, "adapter_rank", 1, BERTHI_SHAPE_HEADS, 128);
+    (void)berthi_shape_open_numbers(r, "hybrid_layer_ids");
+    shape->adapter_slots = berthi_json_count(berthi_json_find(r->model, "hybrid_layer_ids"));
     shape->adapts_attention = berthi_shape_flag(r, "use_shared_attention_adapter", false);
 }
 
@@ -83,16 +81,24 @@ add_block(berthi_shape_making *m, const berthi_layer *layer)
     berthi_shape_add_norms(m, hidden, 1);
 }
 
-/* One a layer; but a block that no other layer shares has those of all that would share it. */
+/*
+ * A block has one for each layer that it stands before, in turn; so has each copy of it, where
+ * layers do not share. A list in the file says how many there are, whatever layers there are.
+ */
 static uint64_t
 count_adapters(const berthi_shape *shape, uint64_t layers)
 {
-    const uint64_t least = layers / shape->shared_blocks;
-    const uint64_t more = layers % shape->shared_blocks;
+    const uint64_t blocks = shape->shared_blocks;
+    const uint64_t all = shape->adapter_slots > 0 ? shape->adapter_slots : layers;
+    uint64_t sum = 0;
 
-    if (shape->ties_embeddings)
-        return layers;
-    return more * (least + 1) * (least + 1) + (shape->shared_blocks - more) * least * least;
+    for (uint64_t i = 0; i < berthi_min_u64(blocks, layers); i++) {
+        const uint64_t copies = layers / blocks + (i < layers % blocks ? 1 : 0);
+
+        sum += (all / blocks + (i < all % blocks ? 1 : 0))
+               * (shape->ties_embeddings ? 1 : copies);
+    }
+    return sum;
 }
 
 void
@@ -100,6 +106,7 @@ berthi_shape_add_shared(berthi_shape_making *m, const berthi_layer *layer)
 {
     const berthi_shape *const shape = m->shape;
     const uint64_t hidden = shape->hidden;
+    const uint64_t wide = shape->shared_width;
     const uint64_t layers = m->count;
 
     berthi_shape_add_state(m);
@@ -107,13 +114,13 @@ berthi_shape_add_shared(berthi_shape_making *m, const berthi_layer *layer)
     if (layer->attention == BERTHI_ATTENTION_STATE)
         return;
     berthi_shape_add_matrix(m, "linear", m->role, hidden, hidden);
-    m->count = count_adapters(shape, layers);
-    if (shape->adapter_rank > 0)
+    m->count = shape->adapter_rank > 0 ? count_adapters(shape, layers) : 0;
+    if (m->count > 0)
         add_adapter(m, "gate_up_proj_adapter", 2 * layer->intermediate, hidden);
-    if (shape->adapts_attention) {
-        add_adapter(m, "linear_q_adapter", 2 * hidden, 2 * hidden);
-        add_adapter(m, "linear_k_adapter", 2 * hidden, 2 * hidden);
-        add_adapter(m, "linear_v_adapter", 2 * hidden, 2 * hidden);
+    if (m->count > 0 && shape->adapts_attention) {
+        add_adapter(m, "linear_q_adapter", wide, wide);
+        add_adapter(m, "linear_k_adapter", wide, wide);
+        add_adapter(m, "linear_v_adapter", wide, wide);
     }
     m->count =
         shape->ties_embeddings ? berthi_min_u64(shape->shared_blocks, layers) : layers;

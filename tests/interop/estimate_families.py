@@ -230,6 +230,11 @@ VARIANTS = [
                 ["mamba", "hybrid", "mamba", "hybrid", "hybrid"]}),
     ("zamba2", {"tie_word_embeddings": False, "num_mem_blocks": 2}),
     ("zamba2", {"architectures": ["Zamba2Model"]}),
+    ("zamba2", {"num_mem_blocks": 2, "num_hidden_layers": 4, "hybrid_layer_ids": [0, 1, 2, 3, 4],
+                "layers_block_type": ["mamba", "hybrid", "hybrid", "hybrid"],
+                "tie_word_embeddings": False}),
+    ("zamba2", {"attention_hidden_size": 4096, "attention_head_dim": 96,
+                "use_shared_attention_adapter": True}),
 ]
 # What no count depends on.
 NOISE = re.compile(r"_token_id$|dropout|_pdrop|^output_(?!embedding)|_eps(ilon)?$|initializer|"

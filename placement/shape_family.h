@@ -98,6 +98,7 @@
 #define BERTHI_TRAIT_ASKED_QKV    BERTHI_TRAIT(9) /* "use_bias": of queries, keys and values */
 #define BERTHI_TRAIT_BARE_HEAD    BERTHI_TRAIT(10) /* BOTH_WAYS, without a layer before it */
 #define BERTHI_TRAIT_NESTED_PAIR  BERTHI_TRAIT(11) /* an encoder in an object of its own: T5Gemma */
+#define BERTHI_TRAIT_ALONE_APART  BERTHI_TRAIT(13) /* a decoder by itself does not tie its head */
 #define BERTHI_TRAIT_SHARED_BLOCKS BERTHI_TRAIT(12) /* before layers of a state: Zamba */
 
 /* Which layers look back only so far, where "layer_types" does not say. */

@@ -102,8 +102,11 @@ berthi_shape_read_pair(berthi_shape_reading *r)
         return;
     }
     /* The decoder by itself, which reads another encoder's output. */
-    if (berthi_text_ends(berthi_text_of(r->class_name), "ForCausalLM"))
+    if (berthi_text_ends(berthi_text_of(r->class_name), "ForCausalLM")) {
+        if (shape->family->traits & BERTHI_TRAIT_ALONE_APART)
+            shape->ties_embeddings = false;
         return;
+    }
     shape->encoder_layers = berthi_shape_need(r, encoder_keys, BERTHI_SHAPE_LAYERS, 0);
     read_words(r);
     read_prompts(r);

@@ -213,6 +213,7 @@ VARIANTS = [
     ("led", {"architectures": ["LEDModel"]}),
     ("bigbird_pegasus", {"use_bias": True, "encoder_layers": 3}),
     ("bigbird_pegasus", {"tie_word_embeddings": False}),
+    ("bigbird_pegasus", {"architectures": ["BigBirdPegasusForCausalLM"]}),
     ("t5gemma", {}),
     ("t5gemma", {"encoder": {"hidden_size": 512, "num_hidden_layers": 3, "num_attention_heads": 4,
                              "num_key_value_heads": 2, "head_dim": 64, "intermediate_size": 1000,

@@ -120,8 +120,9 @@ check_job(const berthi_writer *writer, const berthi_journal *journal, berth_erro
     }
     if (show_source(mine, line, my_line) && show_source(found, line, found_line))
         return berthi_fail(error, BERTH_REASON_ARGUMENT, &about,
-                           "holds an interrupted run, and \"%s\" of the model has been "
-                           "written since; --force begins anew",
+                           "holds an interrupted run, and \"%s\" of the model is not what "
+                           "it read: it was written since, or is another model's; --force "
+                           "begins anew",
                            my_line);
     show_line(mine + line, my_line);
     show_line(found + line, found_line);

@@ -275,7 +275,7 @@ test_what_is_not_resumed(void)
     fixture_remove(fixture_format("%s/config.json", other));
     check_refused(folder, known.model, BERTH_ENCODING_FP4, BERTH_REASON_ARGUMENT, "fp4");
     check_refused(folder, other, BERTH_ENCODING_NF4, BERTH_REASON_ARGUMENT,
-                  "another command");
+                  "is another model's");
     fixture_flip(shard, 20, 1);
     check_refused(folder, known.model, BERTH_ENCODING_NF4, BERTH_REASON_JOURNAL,
                   "is not what the journal");

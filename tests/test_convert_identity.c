@@ -222,7 +222,8 @@ check_source(void (*change)(const char *shard))
     CHECK_EQ(converted_run(&c, model), BERTH_EINVAL);
     CHECK_EQ(c.error.reason, BERTH_REASON_ARGUMENT);
     CHECK_STR(c.error.message, "holds an interrupted run, and \"model.safetensors\" of the "
-                               "model has been written since; --force begins anew");
+                               "model is not what it read: it was written since, or is another "
+                               "model's; --force begins anew");
 }
 
 static void

@@ -18,8 +18,8 @@ ends_with_one(berthi_text name, const char *const *endings)
     return false;
 }
 
-/* A class by its name, as transformers calls them. */
-static berthi_ending
+/* A berthi_ending: a class by its name, as transformers calls them. */
+static int32_t
 ending_of(berthi_text name)
 {
     static const char *const of_words[] = {

@@ -74,7 +74,8 @@ compare_names(void *user, uint32_t a, uint32_t b, uint64_t *shared)
         berthi_entry_name(text, left), left->name_length, berthi_entry_name(text, right),
         right->name_length, shared);
 
-    o->has_twins = o->has_twins || order == 0;
+    if (order == 0)
+        o->has_twins = true;
     return order;
 }
 
@@ -100,7 +101,8 @@ compare_keys(void *user, uint32_t a, uint32_t b, uint64_t *shared)
     const int order = strcmp(o->header->text + a, o->header->text + b);
 
     (void)shared;
-    o->has_twins = o->has_twins || order == 0;
+    if (order == 0)
+        o->has_twins = true;
     return order;
 }
 

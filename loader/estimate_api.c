@@ -6,8 +6,7 @@
 #include <string.h>
 
 #include "placement/estimate_lines.h"
-
-#define LEAST_BUDGET 1024u /* 24, 80: of GiB, where a unit was left out */
+#include "placement/tier.h"
 
 /* ------------------------------------------------------------------------ lines */
 
@@ -28,7 +27,7 @@ add_notes(berthi_estimating *m)
     if (shape->absence != NULL)
         berthi_note_add(lines, "%s", shape->absence);
     for (uint32_t i = 0; i < m->options.budget_count; i++)
-        if (m->options.budgets[i] < LEAST_BUDGET)
+        if (berthi_tier_lacks_unit(m->options.budgets[i]))
             berthi_note_add(lines,
                             "a device has %" PRIu64 " B: a number without a unit is bytes",
                             m->options.budgets[i]);

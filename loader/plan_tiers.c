@@ -21,7 +21,6 @@
 #define LINK_FILE_LIMIT (UINT64_C(1) << 20)
 #define STAGING_BYTES (UINT64_C(256) << 20)
 #define RESERVE_SHARE (BERTHI_WHOLE / 10)
-#define LEAST_BUDGET 1024u /* 20, 64, 640: of GiB, where a unit was left out */
 
 /* ----------------------------------------------------------------------- budgets */
 
@@ -79,7 +78,7 @@ remark_units(const berth_plan_options *options, const berthi_tier_list *list)
     char name[BERTHI_TIER_NAME];
 
     for (uint32_t i = 0; i < list->count; i++)
-        if (list->items[i].bytes > 0 && list->items[i].bytes < LEAST_BUDGET)
+        if (list->items[i].bytes > 0 && berthi_tier_lacks_unit(list->items[i].bytes))
             berthi_plan_warn(options, BERTH_REASON_ARGUMENT,
                              "max_memory has %" PRIu64 " bytes of %s: a number without a "
                              "unit is bytes",

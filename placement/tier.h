@@ -52,6 +52,13 @@ typedef struct berthi_tier_list {
     uint32_t count;
 } berthi_tier_list;
 
+/* No budget is so small: "cpu=64" is of GiB, and its unit was left out. */
+static inline bool
+berthi_tier_lacks_unit(uint64_t budget)
+{
+    return budget < 1024;
+}
+
 /*
  * "0=20GiB,cuda:1=90%,cpu=64GiB,disk=inf", in any order, each tier once. Sizes are
  * those of berth_size_parse(), a share in per cent, or "inf". Fails with ARGUMENT,

@@ -54,6 +54,14 @@ count_labels(berthi_shape_reading *r)
                      r->shape->family->traits & BERTHI_TRAIT_THREE_LABELS ? 3 : 2);
 }
 
+/* T5's encoder by itself; other models have none of this name. */
+bool
+berthi_shape_is_encoder_class(const berthi_shape_reading *r)
+{
+    return r->shape->family->flags & BERTHI_FAMILY_RELATIVE
+           && berthi_text_ends(berthi_text_of(r->class_name), "EncoderModel");
+}
+
 /*
  * A table's row is the class that predicts words. A file may be of another, which has no such head
  * ("BertModel"), a small one ("LlamaForSequenceClassification") or something else beside it.
@@ -62,13 +70,10 @@ void
 berthi_shape_read_ending(berthi_shape_reading *r)
 {
     berthi_shape *const shape = r->shape;
-    const uint64_t flags = shape->family->flags;
 
     if (r->class_name[0] != '\0')
         shape->ending = ending_of(berthi_text_of(r->class_name));
-    /* T5's encoder by itself; other models have none of this name. */
-    if (flags & BERTHI_FAMILY_RELATIVE
-        && berthi_text_ends(berthi_text_of(r->class_name), "EncoderModel"))
+    if (berthi_shape_is_encoder_class(r))
         shape->ending = BERTHI_ENDING_NONE;
     shape->is_other_class = shape->ending == BERTHI_ENDING_UNKNOWN
                             || shape->ending == BERTHI_ENDING_OTHER;

@@ -50,11 +50,9 @@ read_prompts(berthi_shape_reading *r)
 static bool
 is_encoder_alone(const berthi_shape_reading *r)
 {
-    const berthi_text name = berthi_text_of(r->class_name);
-
-    return r->shape->family->flags & BERTHI_FAMILY_RELATIVE
-           && (berthi_text_ends(name, "EncoderModel")
-               || r->shape->ending == BERTHI_ENDING_TOKEN_LABELS);
+    return berthi_shape_is_encoder_class(r)
+           || (r->shape->family->flags & BERTHI_FAMILY_RELATIVE
+               && r->shape->ending == BERTHI_ENDING_TOKEN_LABELS);
 }
 
 /*

@@ -62,6 +62,7 @@ void berthi_shape_read_around(berthi_shape_reading *r);
 
 /* What its class ends in. */
 void berthi_shape_read_ending(berthi_shape_reading *r);
+bool berthi_shape_is_encoder_class(const berthi_shape_reading *r);
 
 /* ENCODER: what the encoder has, and both sides; of a model whose words are counted. */
 void berthi_shape_read_pair(berthi_shape_reading *r);

@@ -4,20 +4,22 @@
 
 #include <string.h>
 
+#include "kernels/base.h"
 #include "kernels/sys.h"
 
 #define PAGE_BYTES UINT64_C(2097152)
 #define STRETCH_BYTES (32 * PAGE_BYTES)
-#define SLOW_NS UINT64_C(1000000) /* small pages bring as much in this time */
+#define READ_NS UINT64_C(1000000) /* a fast disk brings as much in this time */
 
 void
 berthi_pages_init(berthi_pages *pages, berth_context *context, void *memory,
-                  uint64_t bytes, uint64_t alignment)
+                  uint64_t bytes, uint64_t alignment, uint32_t threads)
 {
     const uint64_t lead = -(uint64_t)(uintptr_t)memory % PAGE_BYTES;
 
     memset(pages, 0, sizeof *pages);
     pages->context = context;
+    pages->slow_ns = READ_NS * threads;
     if (!berthi_memory_is_mapped(context, bytes, alignment) || bytes < lead)
         return;
     pages->first = (uint8_t *)memory + lead;
@@ -30,24 +32,37 @@ berthi_pages_init(berthi_pages *pages, berth_context *context, void *memory,
 void
 berthi_pages_fini(berthi_pages *pages)
 {
+    if (atomic_load_explicit(&pages->has_small, memory_order_relaxed))
+        berthi_sys_map_large(pages->first, pages->stretch_count * STRETCH_BYTES);
     berthi_memory_free(pages->context, BERTHI_PURPOSE_OBJECT, (void *)pages->is_known,
                        pages->stretch_count);
     memset(pages, 0, sizeof *pages);
 }
 
 /* The last page of it: nobody has come as far. Time of others does not count. */
-static void
-look_at(uint8_t *stretch)
+static bool
+is_slow(uint8_t *stretch, uint64_t slow_ns)
 {
     const uint64_t begin_ns = berthi_sys_thread_ns();
 
-    if (berthi_sys_map_touch(stretch + (STRETCH_BYTES - PAGE_BYTES), PAGE_BYTES) != 0
-        || berthi_sys_thread_ns() - begin_ns > SLOW_NS)
-        berthi_sys_map_small(stretch, STRETCH_BYTES - PAGE_BYTES);
+    return berthi_sys_map_touch(stretch + (STRETCH_BYTES - PAGE_BYTES), PAGE_BYTES) != 0
+           || berthi_sys_thread_ns() - begin_ns > slow_ns;
+}
+
+static void
+look_at(berthi_pages *pages, uint64_t stretch, uint64_t slow_ns)
+{
+    uint8_t *const at = pages->first + stretch * STRETCH_BYTES;
+
+    if (!is_slow(at, slow_ns))
+        return;
+    berthi_sys_map_small(at, STRETCH_BYTES - PAGE_BYTES);
+    atomic_store_explicit(&pages->has_small, true, memory_order_relaxed);
 }
 
 void
-berthi_pages_expect(berthi_pages *pages, const void *memory, uint64_t bytes)
+berthi_pages_expect(berthi_pages *pages, const void *memory, uint64_t bytes,
+                    uint64_t read_bytes)
 {
     const uintptr_t first = (uintptr_t)pages->first;
     const uintptr_t end = (uintptr_t)memory + bytes;
@@ -58,5 +73,5 @@ berthi_pages_expect(berthi_pages *pages, const void *memory, uint64_t bytes)
     for (uint64_t i = (begin - first) / STRETCH_BYTES;
          i < pages->stretch_count && i * STRETCH_BYTES < end - first; i++)
         if (atomic_exchange_explicit(&pages->is_known[i], 1, memory_order_relaxed) == 0)
-            look_at(pages->first + i * STRETCH_BYTES);
+            look_at(pages, i, pages->slow_ns * berthi_max_u64(read_bytes / bytes, 1));
 }

@@ -169,6 +169,8 @@ void berthi_sys_unmap(void *memory, size_t bytes);
 int berthi_sys_map_touch(void *memory, size_t bytes);
 /* Pages of it that are not there yet are not going to be large ones. */
 void berthi_sys_map_small(void *memory, size_t bytes);
+/* They may be; the kernel makes them of small ones when it comes to it. */
+void berthi_sys_map_large(void *memory, size_t bytes);
 /*
  * Pages of it come from that node of the machine first, from others where it has none left;
  * those that are there already move. `memory` begins a page.

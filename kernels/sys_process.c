@@ -174,7 +174,7 @@ berthi_sys_map(size_t bytes)
     if (memory == MAP_FAILED)
         return NULL;
     /* Fewer faults where the kernel has large pages; where it has not, nothing. */
-    (void)madvise(memory, mapped, MADV_HUGEPAGE);
+    berthi_sys_map_large(memory, mapped);
     return memory;
 }
 
@@ -202,6 +202,12 @@ void
 berthi_sys_map_small(void *memory, size_t bytes)
 {
     (void)madvise(memory, bytes, MADV_NOHUGEPAGE);
+}
+
+void
+berthi_sys_map_large(void *memory, size_t bytes)
+{
+    (void)madvise(memory, bytes, MADV_HUGEPAGE);
 }
 
 #define NODE_LIMIT 1024u /* no kernel is built for more */
@@ -246,7 +252,7 @@ berthi_sys_reserve_use(void *memory, size_t bytes)
         return -1;
     if (mprotect(memory, bytes, PROT_READ | PROT_WRITE) != 0)
         return -1;
-    (void)madvise(memory, bytes, MADV_HUGEPAGE);
+    berthi_sys_map_large(memory, bytes);
     return 0;
 }
 

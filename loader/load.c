@@ -30,6 +30,13 @@ list_files(berthi_load *load, berth_error *error)
     return BERTH_OK;
 }
 
+static uint32_t
+choose_workers(const berthi_load *load)
+{
+    return load->options.workers > 0 ? load->options.workers
+                                     : berthi_conveyor_workers(load->model->devices != NULL);
+}
+
 static berth_status
 open_streams(berthi_load *load, berth_error *error)
 {
@@ -47,7 +54,8 @@ open_streams(berthi_load *load, berth_error *error)
             status = berthi_load_lane_open(load, t, error);
         else
             berthi_pages_init(&load->tiers[t].pages, load->context, model->tiers[t].slab,
-                              model->tiers[t].bytes, berthi_sys_page_bytes());
+                              model->tiers[t].bytes, berthi_sys_page_bytes(),
+                              choose_workers(load));
     }
     return status;
 }
@@ -71,13 +79,6 @@ unpin_buffer(void *user, void *memory, uint64_t bytes)
     const berthi_load *const load = user;
 
     berthi_model_unpin(load->model, memory, bytes);
-}
-
-static uint32_t
-choose_workers(const berthi_load *load)
-{
-    return load->options.workers > 0 ? load->options.workers
-                                     : berthi_conveyor_workers(load->model->devices != NULL);
 }
 
 static berth_status

@@ -150,7 +150,7 @@ copy_in_host(berthi_load *load, uint32_t tier, void *to, const uint8_t *bytes,
 {
     const uint64_t begin_ns = berthi_sys_now_ns();
 
-    berthi_pages_expect(&load->tiers[tier].pages, to, size);
+    berthi_pages_expect(&load->tiers[tier].pages, to, size, size);
     memcpy(to, bytes, size);
     berthi_load_count_since(&load->tiers[tier].copy_ns, begin_ns);
 }

@@ -60,7 +60,8 @@ encode_piece(berthi_load *load, berthi_load_hand *hand, const berthi_load_run *r
         berthi_quantizer_request(&run->quantizer, piece->values, piece->count,
                                  run->codes + part.begin,
                                  run->absmax + part.first_maximum, &request);
-        berthi_pages_expect(&lane->pages, run->codes + part.begin, part.bytes);
+        berthi_pages_expect(&lane->pages, run->codes + part.begin, part.bytes,
+                            copy.bytes);
         status = table->launch(tier->device, &request, NULL, error);
         berthi_trace_end(load->context, BERTH_TRACE_ENCODE, "worker", begin_ns,
                          copy.bytes, trace_of(load, run->berth));

@@ -41,7 +41,8 @@ has_begun(rig *r, const berth_allocator *allocator)
     if (!CHECK(r->memory != NULL))
         return false;
     r->first = r->memory + -(uint64_t)(uintptr_t)r->memory % LARGE;
-    berthi_pages_init(&r->pages, r->context, r->memory, BYTES, berthi_sys_page_bytes());
+    berthi_pages_init(&r->pages, r->context, r->memory, BYTES, berthi_sys_page_bytes(),
+                      1);
     return true;
 }
 
@@ -114,14 +115,14 @@ test_a_stretch_is_looked_at_once(void)
 
     T_REQUIRE(has_begun(&r, NULL));
     if (!is_mapped(&r)) {
-        berthi_pages_expect(&r.pages, r.memory, BYTES);
+        berthi_pages_expect(&r.pages, r.memory, BYTES, BYTES);
         end(&r);
         T_SKIP("memory is not mapped in this build, or not made by this kernel");
     }
     CHECK_EQ(r.pages.stretch_count, 3);
     CHECK(r.pages.first == r.first);
-    berthi_pages_expect(&r.pages, r.memory, 0);
-    berthi_pages_expect(&r.pages, r.first + STRETCH, STRETCH);
+    berthi_pages_expect(&r.pages, r.memory, 0, 0);
+    berthi_pages_expect(&r.pages, r.first + STRETCH, STRETCH, STRETCH);
     CHECK(!is_there(r.first + STRETCH - LARGE));
     CHECK(is_there(r.first + 2 * STRETCH - LARGE));
     CHECK(!is_there(r.first + 2 * STRETCH - LARGE - 4096)); /* nothing before it */
@@ -129,15 +130,15 @@ test_a_stretch_is_looked_at_once(void)
     CHECK(!is_there(r.first + STRETCH));
     /* Again: another is not touched. */
     CHECK_EQ(madvise(r.first + 2 * STRETCH - LARGE, LARGE, MADV_DONTNEED), 0);
-    berthi_pages_expect(&r.pages, r.first + STRETCH, 1);
+    berthi_pages_expect(&r.pages, r.first + STRETCH, 1, 1);
     CHECK(!is_there(r.first + 2 * STRETCH - LARGE));
     /* One byte on each side of a border; the tail is no stretch. */
-    berthi_pages_expect(&r.pages, r.first + STRETCH - 1, 1);
+    berthi_pages_expect(&r.pages, r.first + STRETCH - 1, 1, 1);
     CHECK(is_there(r.first + STRETCH - LARGE));
     CHECK(!is_there(r.first + 3 * STRETCH - LARGE));
-    berthi_pages_expect(&r.pages, r.first + 2 * STRETCH - 1, 2);
+    berthi_pages_expect(&r.pages, r.first + 2 * STRETCH - 1, 2, 2);
     CHECK(is_there(r.first + 3 * STRETCH - LARGE));
-    berthi_pages_expect(&r.pages, r.first + 3 * STRETCH, 10 * MIB - 1);
+    berthi_pages_expect(&r.pages, r.first + 3 * STRETCH, 10 * MIB - 1, 10 * MIB - 1);
     CHECK(!is_there(r.first + 3 * STRETCH));
     end(&r);
 }
@@ -152,13 +153,13 @@ test_before_the_first(void)
 
     T_REQUIRE(has_begun(&r, NULL));
     begin = r.first + LARGE - 4096;
-    berthi_pages_init(&pages, r.context, begin, STRETCH + 4096, berthi_sys_page_bytes());
+    berthi_pages_init(&pages, r.context, begin, STRETCH + 4096, berthi_sys_page_bytes(), 1);
     if (is_mapped(&r)) {
         CHECK_EQ(pages.stretch_count, 1);
         CHECK(pages.first == r.first + LARGE);
-        berthi_pages_expect(&pages, begin, 4096);
+        berthi_pages_expect(&pages, begin, 4096, 4096);
         CHECK(!is_there(r.first + STRETCH));
-        berthi_pages_expect(&pages, begin, 4097);
+        berthi_pages_expect(&pages, begin, 4097, 4097);
         CHECK(is_there(r.first + STRETCH));
         CHECK(!is_there(r.first + STRETCH - 4096));
     }
@@ -178,13 +179,62 @@ test_slow_ones_become_small(void)
         T_SKIP("memory is not mapped in this build, or not made by this kernel");
     }
     berthi_fault_arm(BERTHI_FAULT_SYSTEM, 0, false);
-    berthi_pages_expect(&r.pages, r.first, 1);
+    berthi_pages_expect(&r.pages, r.first, 1, 1);
     berthi_fault_disarm();
     CHECK(is_small(r.first));
     CHECK(is_small(r.first + STRETCH - LARGE - 1));
     CHECK(!is_small(r.first + STRETCH - LARGE));
     CHECK(!is_small(r.first + STRETCH));
     memset(r.memory, 1, BYTES); /* all of it is there to be written */
+    end(&r);
+}
+
+/*
+ * How long a page may take depends on the threads that make them side by side, and on what
+ * is read for it.
+ */
+static void
+test_how_slow_is_slow(void)
+{
+    rig r;
+
+    T_REQUIRE(has_begun(&r, NULL));
+    if (!is_mapped(&r)) {
+        end(&r);
+        T_SKIP("memory is not mapped in this build, or not made by this kernel");
+    }
+    CHECK_EQ(r.pages.slow_ns, 1000000);
+    berthi_pages_fini(&r.pages);
+    berthi_pages_init(&r.pages, r.context, r.memory, BYTES, berthi_sys_page_bytes(), 7);
+    CHECK_EQ(r.pages.slow_ns, 7000000);
+    r.pages.slow_ns = 1; /* none is as quick */
+    berthi_pages_expect(&r.pages, r.first, 3, UINT64_C(3) << 40);
+    CHECK(!is_small(r.first));
+    berthi_pages_expect(&r.pages, r.first + STRETCH, 8, 4); /* decoded: as if 8 were read */
+    CHECK(is_small(r.first + STRETCH));
+    r.pages.slow_ns = UINT64_C(1) << 40;
+    berthi_pages_expect(&r.pages, r.first + 2 * STRETCH, 8, 4);
+    CHECK(!is_small(r.first + 2 * STRETCH));
+    end(&r);
+}
+
+/* Once all is written the kernel is free to make large ones of them. */
+static void
+test_small_ones_may_become_large(void)
+{
+    rig r;
+
+    T_REQUIRE(has_begun(&r, NULL));
+    if (!is_mapped(&r)) {
+        end(&r);
+        T_SKIP("memory is not mapped in this build, or not made by this kernel");
+    }
+    r.pages.slow_ns = 0;
+    berthi_pages_expect(&r.pages, r.first + 2 * STRETCH, 1, 1);
+    CHECK(is_small(r.first + 2 * STRETCH));
+    berthi_pages_fini(&r.pages);
+    CHECK(!is_small(r.first + 2 * STRETCH));
+    CHECK(!is_small(r.first + 3 * STRETCH - LARGE - 1));
     end(&r);
 }
 
@@ -197,7 +247,7 @@ test_memory_of_the_caller(void)
     T_REQUIRE(has_begun(&r, &allocator));
     CHECK(!is_mapped(&r));
     CHECK(r.pages.is_known == NULL);
-    berthi_pages_expect(&r.pages, r.memory, BYTES);
+    berthi_pages_expect(&r.pages, r.memory, BYTES, BYTES);
     CHECK(!is_there(r.first + STRETCH - LARGE));
     end(&r);
 }
@@ -210,18 +260,18 @@ test_nothing_to_do(void)
     rig r;
 
     T_REQUIRE(has_begun(&r, NULL));
-    berthi_pages_init(&pages, r.context, r.first, STRETCH - 1, berthi_sys_page_bytes());
+    berthi_pages_init(&pages, r.context, r.first, STRETCH - 1, berthi_sys_page_bytes(), 1);
     CHECK(pages.is_known == NULL);
-    berthi_pages_expect(&pages, r.first, STRETCH - 1);
+    berthi_pages_expect(&pages, r.first, STRETCH - 1, STRETCH - 1);
     berthi_pages_fini(&pages);
-    berthi_pages_init(&pages, r.context, NULL, 0, berthi_sys_page_bytes());
+    berthi_pages_init(&pages, r.context, NULL, 0, berthi_sys_page_bytes(), 1);
     CHECK(pages.is_known == NULL);
     berthi_pages_fini(&pages);
     berthi_fault_arm(BERTHI_FAULT_MEMORY, 0, false);
-    berthi_pages_init(&pages, r.context, r.first, STRETCH, berthi_sys_page_bytes());
+    berthi_pages_init(&pages, r.context, r.first, STRETCH, berthi_sys_page_bytes(), 1);
     berthi_fault_disarm();
     CHECK(pages.is_known == NULL);
-    berthi_pages_expect(&pages, r.first, STRETCH);
+    berthi_pages_expect(&pages, r.first, STRETCH, STRETCH);
     CHECK(!is_there(r.first + STRETCH - LARGE));
     berthi_pages_fini(&pages);
     end(&r);
@@ -234,6 +284,8 @@ main(int argc, char **argv)
     T_RUN(test_a_stretch_is_looked_at_once);
     T_RUN(test_before_the_first);
     T_RUN(test_slow_ones_become_small);
+    T_RUN(test_how_slow_is_slow);
+    T_RUN(test_small_ones_may_become_large);
     T_RUN(test_memory_of_the_caller);
     T_RUN(test_nothing_to_do);
     T_MAIN_END;

@@ -15,8 +15,8 @@
 #include "tools/llama_matrix.h"
 
 #define SHARE_VALUES (UINT64_C(1) << 18) /* so many are worth a turn */
-#define SHARE_ROWS 512u                  /* at most, or as many as whole blocks need */
-#define SHARES 4u                        /* of a thread: one that is late has fewer */
+#define SHARE_ROWS 512u /* with scratch at most, or as many as whole blocks need */
+#define LAST_PART 10u   /* of the rows: for whoever is done first */
 #define DOUBLE_BLOCK 256u                /* statistics that share a second level */
 #define BLOCK_MIN 32u
 #define BLOCK_MAX 4096u
@@ -32,6 +32,7 @@ struct llama_multiplier {
     float int8_threshold;
     /* the call under way */
     const llama_product *products;
+    uint32_t count;
     _Atomic int32_t status; /* of the first that failed */
 };
 
@@ -188,29 +189,57 @@ is_4bit(const llama_matrix *m)
     return m->encoding == BERTH_ENCODING_NF4 || m->encoding == BERTH_ENCODING_FP4;
 }
 
-/*
- * Rows of a share: whole blocks, as few calls as keep all threads busy, and so many that a call
- * is worth its beginning.
- */
-static uint64_t
-rows_of_share(const llama_multiplier *multiplier, const llama_matrix *m)
-{
-    const uint64_t step =
-        is_4bit(m) ? m->block_size / greatest_divisor(m->block_size, m->columns) : 1;
-    const uint64_t even = m->rows / (SHARES * llama_pool_threads(multiplier->pool));
-    const uint64_t least = SHARE_VALUES / m->columns;
-    const uint64_t wanted = even > least ? even : least;
-    const uint64_t rows = wanted < SHARE_ROWS ? wanted : SHARE_ROWS;
+/* How the rows of a product are shared out: large shares first, then small ones. */
+typedef struct division {
+    uint64_t large; /* rows */
+    uint64_t small;
+    uint32_t large_count;
+    uint32_t count; /* of both; the last one has what is left */
+} division;
 
-    return rows < step ? step : rows / step * step;
+static uint64_t
+smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
 }
 
-static uint32_t
-count_shares(const llama_multiplier *multiplier, const llama_matrix *m)
+static uint64_t
+divide_up(uint64_t a, uint64_t b)
 {
-    const uint64_t rows = rows_of_share(multiplier, m);
+    return a / b + (a % b != 0);
+}
 
-    return (uint32_t)(m->rows / rows + (m->rows % rows != 0));
+/* Of a share: whole steps, at least one, at most so many as there is scratch for. */
+static uint64_t
+round_rows(uint64_t rows, uint64_t step, uint64_t most)
+{
+    const uint64_t steps = smaller(divide_up(rows, step), most / step);
+
+    return steps < 1 ? step : steps * step;
+}
+
+/*
+ * A share each for all threads: to begin one costs as much as some rows. The last product
+ * keeps a part back in small shares, which a thread that is late has fewer of.
+ */
+static division
+divide_rows(const llama_multiplier *multiplier, const llama_product *product, bool is_last)
+{
+    const llama_matrix *const m = product->matrix;
+    const uint64_t step =
+        is_4bit(m) ? m->block_size / greatest_divisor(m->block_size, m->columns) : 1;
+    const uint64_t most = product->count > 1 || m->is_double ? SHARE_ROWS : UINT64_MAX;
+    const uint64_t least = divide_up(SHARE_VALUES, m->columns);
+    const uint64_t first = m->rows - (is_last ? m->rows / LAST_PART : 0);
+    const uint64_t even = divide_up(first, llama_pool_threads(multiplier->pool));
+    division d = { .large = round_rows(even < least ? least : even, step, most),
+                   .small = round_rows(least, step, most) };
+
+    d.large_count = (uint32_t)divide_up(first, d.large);
+    d.count = d.large_count
+              + (uint32_t)divide_up(m->rows - smaller(d.large_count * d.large, m->rows),
+                                    d.small);
+    return d;
 }
 
 /* One share of one product, on one thread. */
@@ -383,24 +412,40 @@ add_bias(const share *s)
 
 /* ------------------------------------------------------------------------- product */
 
+static division
+divide_product(const llama_multiplier *m, uint32_t product)
+{
+    return divide_rows(m, &m->products[product], product + 1 == m->count);
+}
+
+/* Which rows of which product the part is. */
+static void
+find_share(const llama_multiplier *m, uint64_t part, share *out)
+{
+    uint32_t product = 0;
+    division d;
+
+    for (; part >= (d = divide_product(m, product)).count; product++)
+        part -= d.count;
+    out->product = &m->products[product];
+    out->matrix = out->product->matrix;
+    out->first = part < d.large_count
+                     ? part * d.large
+                     : d.large_count * d.large + (part - d.large_count) * d.small;
+    out->rows = smaller(part < d.large_count ? d.large : d.small,
+                        out->matrix->rows - out->first);
+}
+
 static void
 do_share(void *user, uint32_t worker, uint32_t part)
 {
     llama_multiplier *const m = user;
     float *const scratch = m->scratch + worker * m->scratch_count;
-    share s = { .multiplier = m, .product = m->products, .absmax = scratch,
-                .row = scratch + m->absmax_count,
+    share s = { .multiplier = m, .absmax = scratch, .row = scratch + m->absmax_count,
                 .outputs = scratch + m->absmax_count + m->columns };
     berth_status status = BERTH_OK;
-    uint64_t rows;
 
-    for (uint32_t shares; part >= (shares = count_shares(m, s.product->matrix));
-         s.product++)
-        part -= shares;
-    s.matrix = s.product->matrix;
-    rows = rows_of_share(m, s.matrix);
-    s.first = part * rows;
-    s.rows = s.matrix->rows - s.first < rows ? s.matrix->rows - s.first : rows;
+    find_share(m, part, &s);
     if (is_4bit(s.matrix)
         || (s.matrix->encoding == BERTH_ENCODING_INT8 && m->has_int8_inputs))
         status = multiply_share(&s);
@@ -418,9 +463,10 @@ llama_matrix_multiply(llama_multiplier *multiplier, const llama_product *product
     uint32_t shares = 0;
     berth_status status;
 
-    for (uint32_t i = 0; i < count; i++)
-        shares += count_shares(multiplier, products[i].matrix);
     multiplier->products = products;
+    multiplier->count = count;
+    for (uint32_t i = 0; i < count; i++)
+        shares += divide_product(multiplier, i).count;
     atomic_store(&multiplier->status, BERTH_OK);
     llama_pool_run(multiplier->pool, shares, do_share, multiplier);
     status = atomic_load(&multiplier->status);

@@ -201,6 +201,51 @@ test_sums_have_an_order(void)
     }
 }
 
+/* Several inputs give the bits of each, whoever else is there. */
+static void
+test_dots(void)
+{
+    const int32_t dtypes[] = { BERTH_F32, BERTH_BF16, BERTH_F16, BERTH_I8 };
+    float x[9 * 70];
+    float plain[70];
+    float out[10];
+
+    for (uint32_t i = 0; i < 9 * 70; i++)
+        x[i] = 1.0f / (float)(3 + i % 301) - 0.1f;
+    for (uint32_t i = 0; i < 70; i++)
+        plain[i] = (float)(i * 37 % 101) / 16.0f - 3;
+    for (size_t d = 0; d < 4; d++)
+        for (uint64_t count = 1; count <= 70; count++)
+            for (uint32_t inputs = 0; inputs <= 9; inputs++) {
+                _Alignas(float) char row[70 * sizeof(float)];
+
+                if (dtypes[d] == BERTH_I8)
+                    for (uint32_t i = 0; i < 70; i++)
+                        row[i] = (char)(i * 37 % 256 - 128);
+                else
+                    llama_math_narrow(dtypes[d], plain, 70, row);
+                out[inputs] = 77;
+                llama_math_dots(dtypes[d], row, &(llama_math_inputs){ x, count, inputs }, out);
+                CHECK(out[inputs] == 77); /* no more than those */
+                for (uint32_t k = 0; k < inputs; k++)
+                    CHECK(out[k] == llama_math_dot(dtypes[d], row, x + k * count, count));
+            }
+}
+
+/* Codes on both sides of zero, of one byte each, exactly. */
+static void
+test_codes_are_whole(void)
+{
+    int8_t codes[256];
+    float floats[256];
+
+    for (int i = 0; i < 256; i++)
+        codes[i] = (int8_t)(i - 128);
+    llama_math_widen(BERTH_I8, codes, 256, floats);
+    for (int i = 0; i < 256; i++)
+        CHECK(floats[i] == (float)(i - 128));
+}
+
 /* ---------------------------------------------------------------------------- steps */
 
 static void
@@ -357,6 +402,8 @@ main(int argc, char **argv)
     T_RUN(test_rounds_to_even);
     T_RUN(test_dot_and_add);
     T_RUN(test_sums_have_an_order);
+    T_RUN(test_dots);
+    T_RUN(test_codes_are_whole);
     T_RUN(test_norm);
     T_RUN(test_swiglu);
     T_RUN(test_softmax);

@@ -5,20 +5,25 @@
 
 #include "tools/llama_math.h"
 
-#define LANES 16u  /* sums that are made side by side, then added pairwise */
-#define AHEAD 2048 /* bytes: rows lie one behind the other */
+#define LANES 16u   /* sums that are made side by side, then added pairwise */
+#define TOGETHER 4u /* inputs that share the weights once taken */
+#define AHEAD 2048  /* bytes: rows lie one behind the other */
 #define PI 3.14159265358979323846
 
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 4")
+
+/* The compiler makes of them what the processor has; as arguments they are pointed to. */
+typedef float lanes __attribute__((vector_size(64)));
+typedef float eight_lanes __attribute__((vector_size(32)));
+typedef float four_lanes __attribute__((vector_size(16)));
+typedef uint32_t bit_lanes __attribute__((vector_size(64)));
+typedef int32_t whole_lanes __attribute__((vector_size(64)));
+typedef uint16_t short_lanes __attribute__((vector_size(32)));
+typedef int16_t short_whole_lanes __attribute__((vector_size(32)));
+typedef int8_t byte_lanes __attribute__((vector_size(16)));
+
 /* ----------------------------------------------------------------- plain numbers */
-
-static inline float
-float_of(uint32_t bits)
-{
-    float value;
-
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
 
 static inline uint32_t
 bits_of(float value)
@@ -27,24 +32,6 @@ bits_of(float value)
 
     memcpy(&bits, &value, sizeof bits);
     return bits;
-}
-
-static inline float
-widen_bf16(uint16_t value)
-{
-    return float_of((uint32_t)value << 16);
-}
-
-/* Exponent and fraction where a float has them, times 2^112; infinities stay. */
-static inline float
-widen_f16(uint16_t value)
-{
-    const uint32_t sign = (uint32_t)(value & 0x8000u) << 16;
-    const uint32_t rest = (uint32_t)(value & 0x7FFFu) << 13;
-    const uint32_t is_infinite = rest >= 0x7C00u << 13; /* or no number */
-
-    return float_of(sign | bits_of(float_of(rest) * 0x1p112f)
-                    | (0x7F800000u & (0u - is_infinite)));
 }
 
 static uint16_t
@@ -81,34 +68,99 @@ llama_math_has_dtype(int32_t dtype)
            || dtype == BERTH_I8;
 }
 
-/* Loops over `row` of each dtype: `each` uses value(i). */
-#define FOR_DTYPE(dtype, row, EACH)                                                        \
+/* Sixteen numbers as they are stored -> floats, exactly; `first` is one's index. */
+typedef void take_lanes(const void *row, uint64_t first, lanes *out);
+
+ALWAYS_INLINE void
+take_f32(const void *row, uint64_t first, lanes *out)
+{
+    memcpy(out, (const float *)row + first, sizeof *out);
+}
+
+ALWAYS_INLINE void
+take_bf16(const void *row, uint64_t first, lanes *out)
+{
+    short_lanes stored;
+
+    memcpy(&stored, (const uint16_t *)row + first, sizeof stored);
+    *out = (lanes)(__builtin_convertvector(stored, bit_lanes) << 16);
+}
+
+/* Exponent and fraction where a float has them, times 2^112; infinities stay. */
+ALWAYS_INLINE void
+take_f16(const void *row, uint64_t first, lanes *out)
+{
+    short_lanes stored;
+    bit_lanes bits;
+    bit_lanes rest;
+    bit_lanes is_infinite; /* or no number */
+
+    memcpy(&stored, (const uint16_t *)row + first, sizeof stored);
+    bits = __builtin_convertvector(stored, bit_lanes);
+    rest = (bits & 0x7FFFu) << 13;
+    is_infinite = (bit_lanes)(rest >= 0x7C00u << 13);
+    *out = (lanes)((bits & 0x8000u) << 16 | (bit_lanes)((lanes)rest * 0x1p112f)
+                   | (is_infinite & 0x7F800000u));
+}
+
+ALWAYS_INLINE void
+take_i8(const void *row, uint64_t first, lanes *out)
+{
+    byte_lanes stored;
+
+    memcpy(&stored, (const int8_t *)row + first, sizeof stored);
+    /* By way of 16 bits, which GCC has one instruction for. */
+    *out = __builtin_convertvector(
+        __builtin_convertvector(__builtin_convertvector(stored, short_whole_lanes), whole_lanes),
+        lanes);
+}
+
+/* The last ones of `count`, zeros behind them; `width` are their bytes. */
+ALWAYS_INLINE void
+take_rest(const void *row, uint64_t count, uint32_t width, take_lanes *take, lanes *out)
+{
+    const uint64_t rest = count % LANES;
+    char padded[sizeof *out] = { 0 };
+
+    memcpy(padded, (const char *)row + (count - rest) * width, rest * width);
+    take(padded, 0, out);
+}
+
+/* DO(take, width) for the dtype, which are constants there. */
+#define FOR_DTYPE(dtype, DO)                                                               \
     switch (dtype) {                                                                       \
-    case BERTH_BF16: {                                                                     \
-        const uint16_t *const r = row;                                                     \
-        EACH(widen_bf16);                                                                  \
-    } break;                                                                               \
-    case BERTH_F16: {                                                                      \
-        const uint16_t *const r = row;                                                     \
-        EACH(widen_f16);                                                                   \
-    } break;                                                                               \
-    case BERTH_I8: {                                                                       \
-        const int8_t *const r = row;                                                       \
-        EACH((float));                                                                     \
-    } break;                                                                               \
-    default: {                                                                             \
-        const float *const r = row;                                                        \
-        EACH();                                                                            \
-    }                                                                                      \
+    case BERTH_BF16:                                                                       \
+        DO(take_bf16, 2);                                                                  \
+        break;                                                                             \
+    case BERTH_F16:                                                                        \
+        DO(take_f16, 2);                                                                   \
+        break;                                                                             \
+    case BERTH_I8:                                                                         \
+        DO(take_i8, 1);                                                                    \
+        break;                                                                             \
+    default:                                                                               \
+        DO(take_f32, 4);                                                                   \
     }
+
+ALWAYS_INLINE void
+widen_by(const void *values, uint64_t count, float *out, take_lanes *take, uint32_t width)
+{
+    const uint64_t whole = count - count % LANES;
+    lanes taken;
+
+    for (uint64_t i = 0; i < whole; i += LANES) {
+        take(values, i, &taken);
+        memcpy(out + i, &taken, sizeof taken);
+    }
+    take_rest(values, count, width, take, &taken);
+    memcpy(out + whole, &taken, (count - whole) * sizeof *out);
+}
 
 void
 llama_math_widen(int32_t dtype, const void *values, uint64_t count, float *out)
 {
-#define WIDEN(value)                                                                       \
-    for (uint64_t i = 0; i < count; i++)                                                   \
-    out[i] = value(r[i])
-    FOR_DTYPE(dtype, values, WIDEN)
+#define WIDEN(take, width) widen_by(values, count, out, take, width)
+    FOR_DTYPE(dtype, WIDEN)
 #undef WIDEN
 }
 
@@ -127,73 +179,132 @@ llama_math_narrow(int32_t dtype, const float *values, uint64_t count, void *out)
             to[i] = narrow_f16(values[i]);
 }
 
-static inline float
-add_lanes(float sums[LANES])
+/* Added by halves. */
+ALWAYS_INLINE float
+add_lanes(const lanes *sums)
 {
-    for (uint32_t width = LANES / 2; width > 0; width /= 2)
-        for (uint32_t lane = 0; lane < width; lane++)
-            sums[lane] += sums[lane + width];
-    return sums[0];
+    eight_lanes eight[2];
+    four_lanes four[2];
+
+    memcpy(eight, sums, sizeof eight);
+    eight[0] += eight[1];
+    memcpy(four, eight, sizeof four);
+    four[0] += four[1];
+    return (four[0][0] + four[0][2]) + (four[0][1] + four[0][3]);
 }
 
-/* The same sums whatever the width of vectors is: each lane adds up its own products. */
-#define DEFINE_DOT(name, attributes)                                                       \
-    attributes static float name(int32_t dtype, const void *row, const float *x,           \
-                                 uint64_t count)                                           \
-    {                                                                                      \
-        const uint64_t whole = count - count % LANES;                                      \
-        float sums[LANES] = { 0 };                                                         \
-                                                                                           \
-        FOR_DTYPE(dtype, row, ADD_PRODUCTS)                                                \
-        return add_lanes(sums);                                                            \
-    }
-#define ADD_PRODUCTS(value)                                                                \
-    for (uint64_t i = 0; i < whole; i += LANES) {                                          \
-        __builtin_prefetch((const void *)((uintptr_t)(r + i) + AHEAD));                    \
-        for (uint32_t lane = 0; lane < LANES; lane++)                                      \
-            sums[lane] += value(r[i + lane]) * x[i + lane];                                \
-    }                                                                                      \
-    for (uint64_t i = whole; i < count; i++)                                               \
-    sums[i - whole] += value(r[i]) * x[i]
+/*
+ * One row times `inputs` vectors, which is a constant. Each lane adds up its own products, so that
+ * sums are the same whatever the width of the processor's vectors is, and however many inputs.
+ */
+ALWAYS_INLINE void
+dot_together(const void *row, const llama_math_inputs *x, uint32_t first, uint32_t inputs,
+             float *out, take_lanes *take, uint32_t width)
+{
+    const float *const from = x->values + first * x->count;
+    const uint64_t whole = x->count - x->count % LANES;
+    lanes sums[TOGETHER] = { { 0 } };
+    lanes weights = { 0 };
 
-DEFINE_DOT(dot_anywhere, )
+    for (uint64_t i = 0; i < whole; i += LANES) {
+        __builtin_prefetch((const char *)row + i * width + AHEAD);
+        take(row, i, &weights);
+        UNROLL
+        for (uint32_t k = 0; k < inputs; k++) {
+            lanes values;
+
+            memcpy(&values, from + k * x->count + i, sizeof values);
+            sums[k] += weights * values;
+        }
+    }
+    if (whole < x->count)
+        take_rest(row, x->count, width, take, &weights);
+    for (uint32_t k = 0; k < inputs; k++) {
+        for (uint64_t i = whole; i < x->count; i++)
+            sums[k][i - whole] += weights[i - whole] * from[k * x->count + i];
+        out[first + k] = add_lanes(&sums[k]);
+    }
+}
+
+ALWAYS_INLINE void
+dot_by(const void *row, const llama_math_inputs *x, float *out, take_lanes *take,
+       uint32_t width)
+{
+    uint32_t i = 0;
+
+    for (; x->inputs - i >= TOGETHER; i += TOGETHER)
+        dot_together(row, x, i, TOGETHER, out, take, width);
+    for (; i < x->inputs; i++)
+        dot_together(row, x, i, 1, out, take, width);
+}
+
+ALWAYS_INLINE void
+add_scaled_by(const void *row, float scale, uint64_t count, float *out, take_lanes *take,
+              uint32_t width)
+{
+    const uint64_t whole = count - count % LANES;
+    lanes values;
+
+    for (uint64_t i = 0; i < whole; i += LANES) {
+        lanes sums;
+
+        take(row, i, &values);
+        memcpy(&sums, out + i, sizeof sums);
+        sums += scale * values;
+        memcpy(out + i, &sums, sizeof sums);
+    }
+    if (whole == count)
+        return;
+    take_rest(row, count, width, take, &values);
+    for (uint64_t i = whole; i < count; i++)
+        out[i] += scale * values[i - whole];
+}
+
+/* Both for vectors of one kind of processor. */
+#define DOT(take, width) dot_by(row, x, out, take, width)
+#define ADD_SCALED(take, width) add_scaled_by(row, scale, count, out, take, width)
+#define DEFINE_LEVEL(level, attributes)                                                    \
+    attributes static void dots_##level(int32_t dtype, const void *row,                    \
+                                        const llama_math_inputs *x, float *out)            \
+    {                                                                                      \
+        FOR_DTYPE(dtype, DOT)                                                              \
+    }                                                                                      \
+    attributes static void add_##level(int32_t dtype, const void *row, float scale,        \
+                                       uint64_t count, float *out)                         \
+    {                                                                                      \
+        FOR_DTYPE(dtype, ADD_SCALED)                                                       \
+    }
+
+DEFINE_LEVEL(anywhere, )
 #ifdef __x86_64__
-DEFINE_DOT(dot_avx2, __attribute__((target("avx2"))))
-DEFINE_DOT(dot_avx512, __attribute__((target("avx512f,avx512bw"))))
+DEFINE_LEVEL(avx2, __attribute__((target("avx2"))))
+DEFINE_LEVEL(avx512, __attribute__((target("avx512f,avx512bw"))))
 #endif
+
+void
+llama_math_dots(int32_t dtype, const void *row, const llama_math_inputs *x, float *out)
+{
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx512bw") != 0) {
+        dots_avx512(dtype, row, x, out);
+        return;
+    }
+    if (__builtin_cpu_supports("avx2") != 0) {
+        dots_avx2(dtype, row, x, out);
+        return;
+    }
+#endif
+    dots_anywhere(dtype, row, x, out);
+}
 
 float
 llama_math_dot(int32_t dtype, const void *row, const float *x, uint64_t count)
 {
-#ifdef __x86_64__
-    if (__builtin_cpu_supports("avx512bw") != 0)
-        return dot_avx512(dtype, row, x, count);
-    if (__builtin_cpu_supports("avx2") != 0)
-        return dot_avx2(dtype, row, x, count);
-#endif
-    return dot_anywhere(dtype, row, x, count);
+    float sum;
+
+    llama_math_dots(dtype, row, &(llama_math_inputs){ x, count, 1 }, &sum);
+    return sum;
 }
-
-#define DEFINE_ADD(name, attributes)                                                       \
-    attributes static void name(int32_t dtype, const void *row, float scale,               \
-                                uint64_t count, float *restrict out)                       \
-    {                                                                                      \
-        const uint64_t whole = count - count % LANES;                                      \
-                                                                                           \
-        FOR_DTYPE(dtype, row, ADD_SCALED)                                                  \
-    }
-#define ADD_SCALED(value)                                                                  \
-    for (uint64_t i = 0; i < whole; i += LANES)                                            \
-        for (uint32_t lane = 0; lane < LANES; lane++)                                      \
-            out[i + lane] += scale * value(r[i + lane]);                                   \
-    for (uint64_t i = whole; i < count; i++)                                               \
-    out[i] += scale * value(r[i])
-
-DEFINE_ADD(add_anywhere, )
-#ifdef __x86_64__
-DEFINE_ADD(add_avx2, __attribute__((target("avx2"))))
-DEFINE_ADD(add_avx512, __attribute__((target("avx512f,avx512bw"))))
-#endif
 
 void
 llama_math_add_scaled(int32_t dtype, const void *row, float scale, uint64_t count,

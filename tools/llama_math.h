@@ -22,7 +22,16 @@ bool llama_math_has_dtype(int32_t dtype);
 void llama_math_widen(int32_t dtype, const void *values, uint64_t count, float *out);
 /* Floats rounded to nearest even. `dtype`: BERTH_F32, _BF16 or _F16. */
 void llama_math_narrow(int32_t dtype, const float *values, uint64_t count, void *out);
-/* Sum of row[i] * x[i]; the row is of `dtype`. */
+/* Vectors of `count` floats each, one behind the other. */
+typedef struct llama_math_inputs {
+    const float *values;
+    uint64_t count;
+    uint32_t inputs;
+} llama_math_inputs;
+
+/* out[k] = sum of row[i] * input k's [i]; the row is of `dtype`. */
+void llama_math_dots(int32_t dtype, const void *row, const llama_math_inputs *x, float *out);
+/* The same of one. */
 float llama_math_dot(int32_t dtype, const void *row, const float *x, uint64_t count);
 /* out[i] += scale * row[i] */
 void llama_math_add_scaled(int32_t dtype, const void *row, float scale, uint64_t count,

@@ -17,6 +17,7 @@
 #define SHARE_VALUES (UINT64_C(1) << 18) /* so many are worth a turn */
 #define SHARE_ROWS 512u /* with scratch at most, or as many as whole blocks need */
 #define LAST_PART 10u   /* of the rows: for whoever is done first */
+#define PLAIN_INPUTS 32u /* of plain numbers, that meet a row one after the other */
 #define DOUBLE_BLOCK 256u                /* statistics that share a second level */
 #define BLOCK_MIN 32u
 #define BLOCK_MAX 4096u
@@ -24,7 +25,6 @@
 struct llama_multiplier {
     berth_context *context;
     llama_pool *pool;
-    uint64_t columns;
     uint64_t absmax_count;  /* floats of a thread for statistics */
     uint64_t scratch_count; /* floats of a thread */
     float *scratch;
@@ -141,12 +141,12 @@ llama_multiplier_create(berth_context *context, llama_pool *pool,
     *out = NULL;
     if (m == NULL)
         goto no_memory;
-    *m = (llama_multiplier){ .context = context, .pool = pool, .columns = columns,
+    *m = (llama_multiplier){ .context = context, .pool = pool,
                              .has_int8_inputs = size->has_int8_inputs,
                              .int8_threshold = size->int8_threshold };
     /* Whole second-level blocks on either side of a share. */
     m->absmax_count = values / BLOCK_MIN + 2 * DOUBLE_BLOCK;
-    m->scratch_count = m->absmax_count + columns
+    m->scratch_count = m->absmax_count
                        + (uint64_t)BERTH_VALUES_INPUTS
                              * (size->block_size > SHARE_ROWS ? size->block_size : SHARE_ROWS);
     m->scratch = malloc(llama_pool_threads(pool) * m->scratch_count * sizeof(float));
@@ -250,7 +250,6 @@ typedef struct share {
     uint64_t first;    /* row */
     uint64_t rows;
     float *absmax;     /* of the thread; so are these */
-    float *row;        /* a row of the matrix as floats */
     float *outputs;    /* [BERTH_VALUES_INPUTS][rows] */
 } share;
 
@@ -372,7 +371,10 @@ multiply_share(const share *s)
     return status;
 }
 
-/* Plain numbers, or codes of INT8 with a scale a row: inputs stay floats. */
+/*
+ * Plain numbers, or codes of INT8 with a scale a row: inputs stay floats. All rows meet so many
+ * inputs as the processor's own memory holds before they meet the next.
+ */
 static void
 multiply_plain(const share *s)
 {
@@ -380,21 +382,20 @@ multiply_plain(const share *s)
     const bool is_int8 = m->encoding == BERTH_ENCODING_INT8;
     const int32_t dtype = is_int8 ? BERTH_I8 : m->dtype;
     const uint64_t row_bytes = m->columns * berth_dtype_bits(dtype) / 8;
+    llama_math_inputs x = { .count = m->columns };
 
-    for (uint64_t row = s->first; row < s->first + s->rows; row++) {
-        const void *const stored = (const char *)m->codes + row * row_bytes;
-        const bool is_widened = s->product->count > 1 && dtype != BERTH_F32;
-        const void *const values = is_widened ? s->row : stored;
-        const float scale =
-            is_int8 ? ((const float *)m->absmax)[row] * (1.0f / 127.0f) : 1.0f;
+    for (uint32_t first = 0; first < s->product->count; first += x.inputs) {
+        x.values = s->product->inputs + first * m->columns;
+        x.inputs = (uint32_t)smaller(s->product->count - first, PLAIN_INPUTS);
+        for (uint64_t row = s->first; row < s->first + s->rows; row++) {
+            const float scale =
+                is_int8 ? ((const float *)m->absmax)[row] * (1.0f / 127.0f) : 1.0f;
+            float sums[PLAIN_INPUTS];
 
-        if (is_widened)
-            llama_math_widen(dtype, stored, m->columns, s->row);
-        for (uint32_t i = 0; i < s->product->count; i++)
-            s->product->outputs[i * m->rows + row] =
-                scale
-                * llama_math_dot(is_widened ? BERTH_F32 : dtype, values,
-                                 s->product->inputs + i * m->columns, m->columns);
+            llama_math_dots(dtype, (const char *)m->codes + row * row_bytes, &x, sums);
+            for (uint32_t i = 0; i < x.inputs; i++)
+                s->product->outputs[(first + i) * m->rows + row] = scale * sums[i];
+        }
     }
 }
 
@@ -441,8 +442,7 @@ do_share(void *user, uint32_t worker, uint32_t part)
 {
     llama_multiplier *const m = user;
     float *const scratch = m->scratch + worker * m->scratch_count;
-    share s = { .multiplier = m, .absmax = scratch, .row = scratch + m->absmax_count,
-                .outputs = scratch + m->absmax_count + m->columns };
+    share s = { .multiplier = m, .absmax = scratch, .outputs = scratch + m->absmax_count };
     berth_status status = BERTH_OK;
 
     find_share(m, part, &s);

@@ -195,46 +195,58 @@ berthi_diff_sum_add(berthi_diff_unit_sum *sum, const float *a, const float *b,
 
 /* --------------------------------------------------------------------- codes */
 
-/* A bit for each of 16 nibbles that is not zero. */
-static uint64_t
-count_nibbles(uint64_t bits)
+/*
+ * How many fields of `width` bits, four or more, are not zero: each is folded into its lowest
+ * bit, of which `lowest` has all.
+ */
+static inline uint64_t
+count_fields(uint64_t bits, uint32_t width, uint64_t lowest)
 {
-    bits |= bits >> 2;
-    bits |= bits >> 1;
-    return (uint64_t)__builtin_popcountll(bits & UINT64_C(0x1111111111111111));
+    for (uint32_t shift = width / 2; shift > 0; shift /= 2)
+        bits |= bits >> shift;
+    bits &= lowest;
+    bits = (bits + (bits >> 4)) & UINT64_C(0x0F0F0F0F0F0F0F0F);
+    return bits * UINT64_C(0x0101010101010101) >> 56;
 }
 
-/* A bit for each of 8 bytes that is not zero. */
-static uint64_t
-count_whole_bytes(uint64_t bits)
+/* Inlined with constant fields. */
+static inline __attribute__((always_inline)) uint64_t
+count_unequal(const uint8_t *a, const uint8_t *b, uint64_t bytes, uint32_t width,
+              uint64_t lowest)
 {
-    bits |= bits >> 4;
-    bits |= bits >> 2;
-    bits |= bits >> 1;
-    return (uint64_t)__builtin_popcountll(bits & UINT64_C(0x0101010101010101));
+    uint64_t count = 0;
+    uint64_t both[2] = { 0, 0 };
+    uint64_t i;
+
+    for (i = 0; bytes - i >= sizeof *both; i += sizeof *both) {
+        memcpy(&both[0], a + i, sizeof *both);
+        memcpy(&both[1], b + i, sizeof *both);
+        count += count_fields(both[0] ^ both[1], width, lowest);
+    }
+    memset(both, 0, sizeof both);
+    memcpy(&both[0], a + i, bytes - i);
+    memcpy(&both[1], b + i, bytes - i);
+    return count + count_fields(both[0] ^ both[1], width, lowest);
+}
+
+static uint64_t
+count_by_width(const uint8_t *a, const uint8_t *b, uint64_t bytes, uint32_t width)
+{
+    switch (width) {
+    case 0: return count_unequal(a, b, bytes, 4, UINT64_C(0x1111111111111111));
+    case 1: return count_unequal(a, b, bytes, 8, UINT64_C(0x0101010101010101));
+    case 2: return count_unequal(a, b, bytes, 16, UINT64_C(0x0001000100010001));
+    case 4: return count_unequal(a, b, bytes, 32, UINT64_C(0x0000000100000001));
+    default: return count_unequal(a, b, bytes, 64, 1);
+    }
 }
 
 uint64_t
 berthi_diff_count_codes(const uint8_t *a, const uint8_t *b, uint64_t bytes,
                         uint32_t width, bool is_odd)
 {
-    uint64_t codes = 0;
+    uint64_t codes = count_by_width(a, b, bytes, width);
 
-    for (uint64_t i = 0; i < bytes; i += sizeof codes) {
-        const uint64_t part = berthi_min_u64(bytes - i, sizeof codes);
-        uint64_t both[2] = { 0, 0 };
-
-        memcpy(&both[0], a + i, part);
-        memcpy(&both[1], b + i, part);
-        both[0] ^= both[1];
-        if (width <= 1)
-            codes += width == 0 ? count_nibbles(both[0]) : count_whole_bytes(both[0]);
-        for (uint64_t at = 0; width > 1 && at < part && both[0] != 0; at += width) {
-            static const uint8_t zeros[sizeof codes];
-
-            codes += memcmp((const uint8_t *)both + at, zeros, width) != 0;
-        }
-    }
     if (is_odd && bytes > 0) /* the first of a pair is the high one */
         codes -= ((a[bytes - 1] ^ b[bytes - 1]) & 15) != 0;
     return codes;

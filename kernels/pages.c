@@ -9,6 +9,7 @@
 
 #define PAGE_BYTES UINT64_C(2097152)
 #define STRETCH_BYTES (32 * PAGE_BYTES)
+#define TIMES 2                   /* less is not worth it to whoever reads them later */
 #define READ_NS UINT64_C(1000000) /* a fast disk brings as much in this time */
 
 void
@@ -20,6 +21,7 @@ berthi_pages_init(berthi_pages *pages, berth_context *context, void *memory,
     memset(pages, 0, sizeof *pages);
     pages->context = context;
     pages->slow_ns = READ_NS * threads;
+    pages->times = TIMES;
     if (!berthi_memory_is_mapped(context, bytes, alignment) || bytes < lead)
         return;
     pages->first = (uint8_t *)memory + lead;
@@ -39,25 +41,35 @@ berthi_pages_fini(berthi_pages *pages)
     memset(pages, 0, sizeof *pages);
 }
 
-/* The last page of it: nobody has come as far. Time of others does not count. */
-static bool
-is_slow(uint8_t *stretch, uint64_t slow_ns)
+/* How long a page, or small ones in its place, take; time of others does not count. */
+static uint64_t
+touch(uint8_t *page)
 {
     const uint64_t begin_ns = berthi_sys_thread_ns();
 
-    return berthi_sys_map_touch(stretch + (STRETCH_BYTES - PAGE_BYTES), PAGE_BYTES) != 0
-           || berthi_sys_thread_ns() - begin_ns > slow_ns;
+    return berthi_sys_map_touch(page, PAGE_BYTES) == 0 ? berthi_sys_thread_ns() - begin_ns
+                                                       : UINT64_MAX;
 }
 
 static void
-look_at(berthi_pages *pages, uint64_t stretch, uint64_t slow_ns)
+make_small(berthi_pages *pages, uint8_t *at, uint64_t bytes)
 {
-    uint8_t *const at = pages->first + stretch * STRETCH_BYTES;
-
-    if (!is_slow(at, slow_ns))
-        return;
-    berthi_sys_map_small(at, STRETCH_BYTES - PAGE_BYTES);
+    berthi_sys_map_small(at, bytes);
     atomic_store_explicit(&pages->has_small, true, memory_order_relaxed);
+}
+
+/* The last page of it, and the one before: nobody has come as far. */
+static void
+look_at(berthi_pages *pages, uint8_t *stretch, uint64_t slow_ns)
+{
+    uint8_t *const last = stretch + (STRETCH_BYTES - PAGE_BYTES);
+    const uint64_t large_ns = touch(last);
+
+    if (large_ns <= slow_ns)
+        return;
+    make_small(pages, last - PAGE_BYTES, PAGE_BYTES);
+    if (large_ns / berthi_max_u64(touch(last - PAGE_BYTES), 1) >= pages->times)
+        make_small(pages, stretch, STRETCH_BYTES - PAGE_BYTES);
 }
 
 void
@@ -73,5 +85,6 @@ berthi_pages_expect(berthi_pages *pages, const void *memory, uint64_t bytes,
     for (uint64_t i = (begin - first) / STRETCH_BYTES;
          i < pages->stretch_count && i * STRETCH_BYTES < end - first; i++)
         if (atomic_exchange_explicit(&pages->is_known[i], 1, memory_order_relaxed) == 0)
-            look_at(pages, i, pages->slow_ns * berthi_max_u64(read_bytes / bytes, 1));
+            look_at(pages, pages->first + i * STRETCH_BYTES,
+                    pages->slow_ns * berthi_max_u64(read_bytes / bytes, 1));
 }

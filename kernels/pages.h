@@ -8,8 +8,9 @@
  * machines that take longer for it than for all the small ones: virtual ones whose free
  * memory comes from outside at the first touch, fragmented ones that move others out of
  * the way. So of each stretch of a mapping one large page is timed, and where it would
- * hold up what is being written the rest of the stretch gets small ones. In the end the
- * kernel is told that it may make them large when it has the time.
+ * hold up what is being written the same bytes of small ones are. Where these are faster
+ * by far the rest of the stretch gets small ones; where all memory comes from outside they
+ * are not. In the end the kernel is told that it may make them large when it has the time.
  */
 #ifndef BERTH_KERNELS_PAGES_H
 #define BERTH_KERNELS_PAGES_H
@@ -24,7 +25,8 @@ typedef struct berthi_pages {
     uint8_t *first;            /* of the stretches, which are whole large pages */
     uint64_t stretch_count;
     _Atomic uint8_t *is_known; /* of stretches; NULL: nothing is to be done */
-    uint64_t slow_ns;          /* a large page that takes longer is a slow one */
+    uint64_t slow_ns;          /* a large page that takes longer is a slow one, */
+    uint64_t times;            /* if small ones in its place are so many times as fast */
     atomic_bool has_small;
 } berthi_pages;
 

@@ -121,6 +121,7 @@ test_a_stretch_is_looked_at_once(void)
     }
     CHECK_EQ(r.pages.stretch_count, 3);
     CHECK(r.pages.first == r.first);
+    r.pages.slow_ns = UINT64_MAX;
     berthi_pages_expect(&r.pages, r.memory, 0, 0);
     berthi_pages_expect(&r.pages, r.first + STRETCH, STRETCH, STRETCH);
     CHECK(!is_there(r.first + STRETCH - LARGE));
@@ -157,6 +158,7 @@ test_before_the_first(void)
     if (is_mapped(&r)) {
         CHECK_EQ(pages.stretch_count, 1);
         CHECK(pages.first == r.first + LARGE);
+        pages.slow_ns = UINT64_MAX;
         berthi_pages_expect(&pages, begin, 4096, 4096);
         CHECK(!is_there(r.first + STRETCH));
         berthi_pages_expect(&pages, begin, 4097, 4097);
@@ -208,6 +210,7 @@ test_how_slow_is_slow(void)
     berthi_pages_init(&r.pages, r.context, r.memory, BYTES, berthi_sys_page_bytes(), 7);
     CHECK_EQ(r.pages.slow_ns, 7000000);
     r.pages.slow_ns = 1; /* none is as quick */
+    r.pages.times = 0;
     berthi_pages_expect(&r.pages, r.first, 3, UINT64_C(3) << 40);
     CHECK(!is_small(r.first));
     berthi_pages_expect(&r.pages, r.first + STRETCH, 8, 4); /* decoded: as if 8 were read */
@@ -215,6 +218,33 @@ test_how_slow_is_slow(void)
     r.pages.slow_ns = UINT64_C(1) << 40;
     berthi_pages_expect(&r.pages, r.first + 2 * STRETCH, 8, 4);
     CHECK(!is_small(r.first + 2 * STRETCH));
+    end(&r);
+}
+
+/* Slow ones stay where as many bytes of small ones are not much faster. */
+static void
+test_small_ones_have_to_be_faster(void)
+{
+    rig r;
+
+    T_REQUIRE(has_begun(&r, NULL));
+    if (!is_mapped(&r)) {
+        end(&r);
+        T_SKIP("memory is not mapped in this build, or not made by this kernel");
+    }
+    CHECK_EQ(r.pages.times, 2);
+    r.pages.slow_ns = 0;
+    r.pages.times = UINT64_MAX;
+    berthi_pages_expect(&r.pages, r.first, 1, 1);
+    CHECK(is_there(r.first + STRETCH - LARGE));
+    CHECK(is_there(r.first + STRETCH - LARGE - 4096)); /* the sample, and no more */
+    CHECK(is_there(r.first + STRETCH - 2 * LARGE));
+    CHECK(is_small(r.first + STRETCH - 2 * LARGE));
+    CHECK(!is_there(r.first + STRETCH - 2 * LARGE - 4096));
+    CHECK(!is_small(r.first + STRETCH - 2 * LARGE - 1));
+    CHECK(!is_small(r.first));
+    berthi_pages_fini(&r.pages);
+    CHECK(!is_small(r.first + STRETCH - 2 * LARGE));
     end(&r);
 }
 
@@ -230,6 +260,7 @@ test_small_ones_may_become_large(void)
         T_SKIP("memory is not mapped in this build, or not made by this kernel");
     }
     r.pages.slow_ns = 0;
+    r.pages.times = 0;
     berthi_pages_expect(&r.pages, r.first + 2 * STRETCH, 1, 1);
     CHECK(is_small(r.first + 2 * STRETCH));
     berthi_pages_fini(&r.pages);
@@ -285,6 +316,7 @@ main(int argc, char **argv)
     T_RUN(test_before_the_first);
     T_RUN(test_slow_ones_become_small);
     T_RUN(test_how_slow_is_slow);
+    T_RUN(test_small_ones_have_to_be_faster);
     T_RUN(test_small_ones_may_become_large);
     T_RUN(test_memory_of_the_caller);
     T_RUN(test_nothing_to_do);

@@ -123,6 +123,7 @@ berth_context_create(const berth_context_options *options, berth_context **out_c
     context->trace = mine.trace;
     context->trace_user = mine.trace_user;
     context->root = "/";
+    context->hung_ns = BERTHI_HUNG_NS;
     if (mine.uses_tiles)
         (void)berthi_sys_allow_tiles(); /* refused: as on a processor that has none */
     context->level = berthi_cpu_best_level();

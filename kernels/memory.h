@@ -34,6 +34,9 @@ struct berthi_abandoned {
     const void *at;
 };
 
+/* Nobody who gives up waits longer for a read or a copy. */
+#define BERTHI_HUNG_NS UINT64_C(5000000000)
+
 typedef struct berthi_spare berthi_spare; /* spare.h */
 typedef struct berthi_visit berthi_visit; /* visits.h */
 
@@ -57,6 +60,7 @@ struct berth_context {
     berthi_spare *spares; /* under that lock */
     uint64_t spare_bytes; /* the same */
     const char *root;             /* where /sys lies: tests describe other machines */
+    uint64_t hung_ns;             /* BERTHI_HUNG_NS: tests where something hangs have less */
     _Atomic uint32_t node_count;  /* node.h; 0: nobody knows yet */
     _Atomic bool is_node_refused; /* and that has been logged */
     _Atomic bool is_pin_refused;  /* the same of pinning */

@@ -46,7 +46,7 @@ give_back(const berthi_bench_side *side, uint8_t *memory)
 static uint64_t
 find_deadline(const berthi_bench *b)
 {
-    const uint64_t wait_ns = berthi_patience(berthi_wait_ns(b->options.wait_ms));
+    const uint64_t wait_ns = berthi_patience(b->context, berthi_wait_ns(b->options.wait_ms));
 
     return berthi_sys_now_ns() + (b->left == NULL ? wait_ns : 0);
 }

@@ -107,11 +107,12 @@ berthi_line_close(berthi_unit_scratch *scratch)
 static uint64_t
 patience_ns(berthi_batch *batch)
 {
-    uint64_t wait_ns = batch->convert->device_wait_ns;
+    const berthi_convert *const convert = batch->convert;
+    uint64_t wait_ns = convert->device_wait_ns;
 
     pthread_mutex_lock(&batch->lock);
-    if (batch->is_stopped || berthi_job_is_cancelled(batch->convert->job))
-        wait_ns = berthi_patience(wait_ns);
+    if (batch->is_stopped || berthi_job_is_cancelled(convert->job))
+        wait_ns = berthi_patience(convert->context, wait_ns);
     pthread_mutex_unlock(&batch->lock);
     return wait_ns;
 }
@@ -121,6 +122,7 @@ static berth_status
 await_end(berthi_batch *batch, berthi_convert_line *line, berth_error *error)
 {
     const uint64_t begin_ns = berthi_sys_now_ns();
+    const uint64_t look_ns = batch->convert->context->hung_ns;
     const berthi_stream_end *const end = &line->end;
     uint64_t late_ns;
     berth_status status;
@@ -129,7 +131,7 @@ await_end(berthi_batch *batch, berthi_convert_line *line, berth_error *error)
         late_ns = berthi_add_capped(begin_ns, patience_ns(batch));
         status = end->device->table->await(
             end->device, end->event,
-            berthi_min_u64(late_ns, berthi_sys_now_ns() + BERTHI_HUNG_NS), error);
+            berthi_min_u64(late_ns, berthi_sys_now_ns() + look_ns), error);
     } while (status == BERTH_PENDING && berthi_sys_now_ns() < late_ns);
     return status;
 }

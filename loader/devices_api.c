@@ -172,13 +172,15 @@ berth_stream_destroy(berth_devices *devices, uint32_t number, void *stream)
 {
     berthi_device *device;
     left_stream *left;
+    uint64_t now_ns;
 
     if (stream == NULL || berthi_find_device(devices, number, &device, NULL) != BERTH_OK)
         return;
+    now_ns = berthi_sys_now_ns();
     if (!prepare_left(device, stream, &left))
         device->table->stream_destroy(device, stream);
-    else if (berthi_stream_hangs(&left->end, berthi_add_capped(berthi_sys_now_ns(),
-                                                               BERTHI_HUNG_NS)))
+    else if (berthi_stream_hangs(&left->end,
+                                 berthi_add_capped(now_ns, device->context->hung_ns)))
         berthi_context_keep(device->context, &left->kept);
     else
         end_left(left);

@@ -576,7 +576,7 @@ berthi_intake_wait(berthi_intake *intake, uint64_t deadline_ns, berth_error *err
 void
 berthi_intake_drain(berthi_intake *intake)
 {
-    const uint64_t patience_ns = berthi_patience(intake->wait_ns);
+    const uint64_t patience_ns = berthi_patience(intake->context, intake->wait_ns);
 
     intake->is_cancelled = true;
     intake->reader->table->cancel(intake->reader);

@@ -96,7 +96,7 @@ berthi_leases_create(berth_model *model, const berthi_lease_options *options,
         status = berthi_feeder_create(leases, &chosen, &leases->feeder, error);
     if (status == BERTH_OK)
         status = begin_lines(leases, error);
-    if (status != BERTH_OK && hang(leases, berthi_patience(model->wait_ns))) {
+    if (status != BERTH_OK && hang(leases, berthi_patience(model->context, model->wait_ns))) {
         *out = leases;
         return status;
     }

@@ -321,7 +321,7 @@ run_load(berth_job *job, void *user, berth_error *error)
     /* Here: giving back can take long, and finish must not. Whoever gives up is less patient. */
     if (status != BERTH_OK && !load->is_hung) {
         if (load->model != NULL)
-            load->model->wait_ns = berthi_patience(load->model->wait_ns);
+            load->model->wait_ns = berthi_patience(load->context, load->model->wait_ns);
         berthi_model_free(load->model);
         load->model = NULL;
     }

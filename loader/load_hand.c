@@ -276,7 +276,7 @@ late_ns(berthi_load *load, const berthi_load_tier *lane)
 
     pthread_mutex_lock(&load->lock);
     if (load->is_stopped || load->failure != BERTH_OK || berthi_job_is_cancelled(load->job))
-        wait_ns = berthi_patience(wait_ns);
+        wait_ns = berthi_patience(load->context, wait_ns);
     late = berthi_add_capped(lane->moved_ns, wait_ns);
     pthread_mutex_unlock(&load->lock);
     return late;
@@ -293,8 +293,8 @@ await_event(berthi_load *load, uint32_t t, berthi_event *event, berth_error *err
         const uint64_t late = late_ns(load, &load->tiers[t]);
 
         status = device->table->await(
-            device, event, berthi_min_u64(late, berthi_sys_now_ns() + BERTHI_HUNG_NS),
-            error);
+            device, event,
+            berthi_min_u64(late, berthi_sys_now_ns() + load->context->hung_ns), error);
     } while (status == BERTH_PENDING
              && berthi_sys_now_ns() < late_ns(load, &load->tiers[t]));
     return status;

@@ -159,7 +159,8 @@ hangs(berthi_load *load, uint32_t tier, berthi_stream *stream, uint64_t now_ns,
       berthi_event **event, berthi_stream_end *end)
 {
     const uint64_t wait_ns =
-        load->tiers[tier].is_late ? 0 : berthi_patience(load->model->wait_ns);
+        load->tiers[tier].is_late ? 0
+                                  : berthi_patience(load->context, load->model->wait_ns);
 
     *end = (berthi_stream_end){ .device = load->model->tiers[tier].device,
                                 .stream = stream,

@@ -196,7 +196,8 @@ static uint64_t
 deadline_of(const berth_model *model, berth_status status)
 {
     const uint64_t wait_ns =
-        status == BERTH_OK ? model->wait_ns : berthi_patience(model->wait_ns);
+        status == BERTH_OK ? model->wait_ns
+                           : berthi_patience(model->context, model->wait_ns);
 
     return berthi_add_capped(berthi_sys_now_ns(), wait_ns);
 }

@@ -130,7 +130,7 @@ static bool
 hangs(berth_optimizer *o)
 {
     const uint64_t deadline =
-        berthi_add_capped(berthi_sys_now_ns(), berthi_patience(o->wait_ns));
+        berthi_add_capped(berthi_sys_now_ns(), berthi_patience(o->context, o->wait_ns));
     bool hangs = false;
 
     for (uint32_t i = 0; i < o->device_count && !hangs; i++)

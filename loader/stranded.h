@@ -17,13 +17,11 @@
 #include <stdint.h>
 
 #include "kernels/device.h"
+#include "kernels/memory.h"
 #include "loader/conveyor.h"
 #include "loader/job.h"
 #include "loader/model.h"
 #include "loader/reader.h"
-
-/* Nobody who gives up waits longer for a read or a copy. */
-#define BERTHI_HUNG_NS UINT64_C(5000000000)
 
 /* How long a device that does not move is waited for, of an option `wait_ms`; 0: 60 s. */
 uint64_t berthi_wait_ns(uint64_t wait_ms);
@@ -36,9 +34,9 @@ uint64_t berthi_wait_ns(uint64_t wait_ms);
 
 /* Of somebody who gives up, and would wait so long otherwise. */
 static inline uint64_t
-berthi_patience(uint64_t wait_ns)
+berthi_patience(const berth_context *context, uint64_t wait_ns)
 {
-    return berthi_min_u64(wait_ns, BERTHI_HUNG_NS);
+    return berthi_min_u64(wait_ns, context->hung_ns);
 }
 
 typedef struct berthi_stranded berthi_stranded;

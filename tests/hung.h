@@ -14,6 +14,8 @@
 #define HUNG_MS_NS UINT64_C(1000000)
 /* Some tenths of a second are asked for; a loaded machine gets this. */
 #define HUNG_SLACK_NS UINT64_C(10000000000)
+/* Of whoever gives up, where what hangs never comes back by itself: nobody learns from more. */
+#define HUNG_PATIENCE_NS (UINT64_C(200) * HUNG_MS_NS)
 /* What a simulated machine keeps for itself: streams, work that was asked for. */
 #define HUNG_LISTS (UINT64_C(64) << 10)
 

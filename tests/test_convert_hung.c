@@ -220,6 +220,7 @@ cancel_hung(uint64_t wait_ms)
     begin(&h, &(kind){ "sim:64MiB,clock=real", BERTH_ENCODING_NF4, "BF16", false });
     hung_copy(h.devices, 0);
     h.c.options.wait_ms = wait_ms;
+    h.context->hung_ns = HUNG_PATIENCE_NS;
     CHECK_EQ(berth_checkpoint_open(h.context, h.model, NULL, &checkpoint, NULL), BERTH_OK);
     CHECK_EQ(berthi_convert_start(h.context, checkpoint, &h.c.options, &h.c.sizes, &job,
                                   &h.c.error),
@@ -230,7 +231,7 @@ cancel_hung(uint64_t wait_ms)
     berth_job_cancel(job);
     status = berth_job_finish(job, &h.c.error);
     CHECK_LT(berthi_sys_now_ns() - begin_ns,
-             berthi_min_u64(wait_ms * HUNG_MS_NS, BERTHI_HUNG_NS) + HUNG_SLACK_NS);
+             berthi_min_u64(wait_ms * HUNG_MS_NS, HUNG_PATIENCE_NS) + HUNG_SLACK_NS);
     CHECK_LT(device_bytes(&h), h.device_bytes);
     berth_checkpoint_close(checkpoint);
     recover(&h);

@@ -179,6 +179,7 @@ check_cancel(const kind *k)
 
     begin(&l, folder_of(k, 1), k);
     l.options.wait_ms = 60000; /* no patience that ends before the cancel is heard */
+    l.p.context->hung_ns = HUNG_PATIENCE_NS;
     first = hung_account_of(&l);
     hung_copy(l.devices, 0);
     T_REQUIRE(berth_load_start(l.p.context, l.p.checkpoint, l.p.plan, &l.options, &job,
@@ -188,7 +189,7 @@ check_cancel(const kind *k)
     begin_ns = berthi_sys_now_ns();
     berth_job_cancel(job);
     CHECK_EQ(berth_load_finish(job, &l.model, &l.error), BERTH_ECANCELLED);
-    CHECK_LT(berthi_sys_now_ns() - begin_ns, BERTHI_HUNG_NS + HUNG_SLACK_NS);
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, HUNG_PATIENCE_NS + HUNG_SLACK_NS);
     hung_recover(&l, &first);
     loaded_end(&l);
 }
@@ -507,6 +508,7 @@ check_stream(bool comes_back)
     loaded l;
 
     T_REQUIRE(has_begun_streamed(&l, "model.layers=cpu", 0, &before));
+    l.p.context->hung_ns = HUNG_PATIENCE_NS;
     CHECK_EQ(berth_stream_create(l.devices, 0, &stream, &error), BERTH_OK);
     for (uint32_t i = 0; i < 2 * l.p.summary.layer_count; i++) {
         const uint32_t layer = i % l.p.summary.layer_count;
@@ -518,7 +520,7 @@ check_stream(bool comes_back)
     CHECK_EQ(berth_stream_wait(l.devices, 0, stream, 10, &error), BERTH_PENDING);
     begin_ns = berthi_sys_now_ns();
     berth_stream_destroy(l.devices, 0, stream);
-    CHECK_LT(berthi_sys_now_ns() - begin_ns, BERTHI_HUNG_NS + HUNG_SLACK_NS);
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, HUNG_PATIENCE_NS + HUNG_SLACK_NS);
     check_end(&l, &before, comes_back);
 }
 

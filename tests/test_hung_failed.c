@@ -25,7 +25,7 @@
 static void
 check_time(uint64_t begin_ns)
 {
-    CHECK_LT(berthi_sys_now_ns() - begin_ns, BERTHI_HUNG_NS + HUNG_SLACK_NS);
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, HUNG_PATIENCE_NS + HUNG_SLACK_NS);
 }
 
 /* ------------------------------------------------------------------ other failures */
@@ -45,6 +45,7 @@ test_another_failure(void)
     fixture_flip(file, fixture_size(file) - 1, 1);
     loaded_begin(&l, folder, &options, WORDS);
     l.options.wait_ms = WAIT_MS;
+    l.p.context->hung_ns = HUNG_PATIENCE_NS;
     l.options.workers = 1;
     first = hung_account_of(&l);
     hung_copy(l.devices, 0);
@@ -86,6 +87,7 @@ test_a_call_that_is_refused(void)
     options.double_quant = true;
     loaded_begin(&l, loaded_llama(1, "BF16", 1), &options, WORDS);
     l.options.wait_ms = WAIT_MS;
+    l.p.context->hung_ns = HUNG_PATIENCE_NS;
     l.options.workers = 1;
     first = hung_account_of(&l);
     refusing = l.devices;
@@ -119,6 +121,7 @@ has_not_begun(const char *folder, uint64_t call, uint64_t wait_ms, bool *is_due)
 
     leased_begin(&l, folder, &options);
     l.model.wait_ns = wait_ms * HUNG_MS_NS;
+    l.planned.context->hung_ns = HUNG_PATIENCE_NS;
     hung_copy(l.devices, 0);
     berthi_fault_arm(BERTHI_FAULT_DEVICE, call, false);
     begin_ns = berthi_sys_now_ns();
@@ -186,6 +189,7 @@ test_cancel_at_the_end(void)
     options.slots = 2;
     loaded_begin(&l, leased_llama(6, 2), &options, WORDS);
     l.options.wait_ms = WAIT_MS;
+    l.p.context->hung_ns = HUNG_PATIENCE_NS;
     first = hung_account_of(&l);
     e.devices = l.devices;
     l.p.context->trace_user = &e;

@@ -419,7 +419,7 @@ check_cancelled(moved *m, berth_job *job)
 
     berth_job_cancel(job);
     CHECK_EQ(berth_job_finish(job, &m->error), BERTH_ECANCELLED);
-    CHECK_LT(berthi_sys_now_ns() - begin_ns, BERTHI_HUNG_NS + HUNG_SLACK_NS);
+    CHECK_LT(berthi_sys_now_ns() - begin_ns, HUNG_PATIENCE_NS + HUNG_SLACK_NS);
 }
 
 /* `place`: of the copy that hangs; what hangs is not known to hang yet. */
@@ -434,6 +434,7 @@ check_cancel(const journey *j, const char *folder, uint64_t place)
 
     plan = begin(&m, folder, j);
     m.l.model->wait_ns = PATIENCE_NS;
+    m.l.p.context->hung_ns = HUNG_PATIENCE_NS;
     hung_copy(m.l.devices, place);
     status = plan != NULL
                  ? berth_model_move_start(m.l.model, plan, &m.options, &job, &m.error)
@@ -475,6 +476,7 @@ test_cancel_before(void)
     moved m;
 
     CHECK(begin(&m, leased_llama(6, 2), &journeys[1]) == NULL);
+    m.l.p.context->hung_ns = HUNG_PATIENCE_NS;
     CHECK_EQ(berthi_model_enter(m.l.model, &error), BERTH_OK);
     T_REQUIRE(berth_model_sleep_start(m.l.model, &m.options, &job, &m.error) == BERTH_OK);
     check_cancelled(&m, job);

@@ -115,6 +115,7 @@ test_create(void)
     CHECK_STR(error.message, "");
     T_REQUIRE(context != NULL);
     check_memory(context, 0, 0, 0, 0);
+    CHECK_EQ(context->hung_ns, UINT64_C(5000000000)); /* berth.h says so */
     berth_context_destroy(context);
     berth_context_destroy(NULL);
     berth_context_options_init(&options);

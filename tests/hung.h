@@ -10,10 +10,16 @@
 #include <stdint.h>
 
 #include "tests/loaded.h"
+#include "tests/t.h"
 
 #define HUNG_MS_NS UINT64_C(1000000)
 /* Some tenths of a second are asked for; a loaded machine gets this. */
 #define HUNG_SLACK_NS UINT64_C(10000000000)
+/*
+ * Of whoever is told that a copy hangs, where something else may be told first: then the same
+ * is tried again with twice as much, and again. Most often this is enough.
+ */
+#define HUNG_FIRST_MS (T_IS_SANITIZED ? 100u : 25u)
 /* Of whoever gives up, where what hangs never comes back by itself: nobody learns from more. */
 #define HUNG_PATIENCE_NS (UINT64_C(200) * HUNG_MS_NS)
 /* What a simulated machine keeps for itself: streams, work that was asked for. */

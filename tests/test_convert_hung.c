@@ -8,7 +8,6 @@
 
 #include "kernels/sim.h"
 #include "kernels/sys.h"
-#include "loader/stranded.h"
 #include "tests/converted.h"
 #include "tests/fixture.h"
 #include "tests/hung.h"
@@ -147,7 +146,7 @@ check_error(const hanging *h)
 static bool
 has_hung(hanging *h, uint64_t before)
 {
-    for (h->c.options.wait_ms = WAIT_MS;; h->c.options.wait_ms *= 2) {
+    for (h->c.options.wait_ms = HUNG_FIRST_MS;; h->c.options.wait_ms *= 2) {
         const uint64_t wait_ms = h->c.options.wait_ms;
         const uint64_t begin_ns = berthi_sys_now_ns();
         uint64_t taken_ns;

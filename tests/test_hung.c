@@ -10,7 +10,6 @@
 
 #include "kernels/sys.h"
 #include "loader/reader.h"
-#include "loader/stranded.h"
 #include "tests/fixture.h"
 #include "tests/haul.h"
 #include "tests/leased.h"

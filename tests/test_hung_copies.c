@@ -100,7 +100,8 @@ begin(loaded *l, const char *folder, const kind *k)
 static bool
 has_load_hung(loaded *l, const hung_account *first, uint64_t before)
 {
-    for (l->options.wait_ms = WAIT_MS; l->options.wait_ms < 20000; l->options.wait_ms *= 2) {
+    for (l->options.wait_ms = HUNG_FIRST_MS; l->options.wait_ms < 20000;
+         l->options.wait_ms *= 2) {
         const uint64_t begin_ns = berthi_sys_now_ns();
         uint64_t end_ns;
 
@@ -548,7 +549,7 @@ begin_own(loaded *l, const char *pin, const char *stored, uint64_t hang)
                  NULL);
     (void)snprintf(l->p.plan->tiers[0].name, sizeof l->p.plan->tiers[0].name,
                    "sim:8MiB,hang=%u", (unsigned)hang);
-    l->options.wait_ms = WAIT_MS;
+    l->options.wait_ms = HUNG_FIRST_MS;
 }
 
 /* False: the load has not so many copies. */

@@ -9,7 +9,6 @@
 #include "kernels/fault.h"
 #include "kernels/sim.h"
 #include "kernels/sys.h"
-#include "loader/stranded.h"
 #include "tests/fixture.h"
 #include "tests/hung.h"
 #include "tests/leased.h"

@@ -298,7 +298,7 @@ see_patiently(const journey *j, const char *folder, uint64_t place, bool comes_b
 {
     outcome is = SLOW;
 
-    for (uint32_t ms = WAIT_MS; is == SLOW && ms < WAIT_MS_MAX; ms *= 2)
+    for (uint32_t ms = HUNG_FIRST_MS; is == SLOW && ms < WAIT_MS_MAX; ms *= 2)
         is = see(j, folder, place, ms, comes_back);
     CHECK(is != SLOW);
     return is;
@@ -401,7 +401,7 @@ test_swap(void)
 
     for (; place < PLACES && is != NONE; place++) {
         is = SLOW;
-        for (uint32_t ms = WAIT_MS; is == SLOW && ms < WAIT_MS_MAX; ms *= 2)
+        for (uint32_t ms = HUNG_FIRST_MS; is == SLOW && ms < WAIT_MS_MAX; ms *= 2)
             is = see_swap(folder, place, ms);
         CHECK(is != SLOW && is != LATER);
     }

@@ -53,12 +53,13 @@ begin(converted *c, const char *output)
     converted_shrink(c, 4096);
 }
 
+/* Makes it the known model. */
 static void
-make_known(void)
+make_known(uint64_t seed, int layers)
 {
     converted c;
 
-    known.model = converted_make_model(20, 5, true, true);
+    known.model = converted_make_model(seed, layers, true, true);
     fixture_text(fixture_format("%s/config.json", known.model), FIXTURE_CONFIG);
     fixture_text(fixture_format("%s/tokenizer.json", known.model), "{\"a\": 1}\n");
     known.whole = fixture_format("%s/whole", fixture_folder());
@@ -170,16 +171,21 @@ kill_everywhere(bool had_old, uint64_t step)
         }
         fixture_remove(folder);
     }
-    CHECK_GE(points, 600 / step);
+    CHECK_GE(points, 500 / step);
     T_NOTE("killed at %d points of %s", (int)points,
            had_old ? "an output that replaces another" : "a new output");
 }
 
+/* Of a smaller model: it has the same kinds of them, in less time, so more of these are killed. */
 static void
 test_killed_at_every_call(void)
 {
-    kill_everywhere(false, 3);
-    kill_everywhere(true, 3);
+    const reference before = known;
+
+    make_known(6, 3);
+    kill_everywhere(false, 2);
+    kill_everywhere(true, 2);
+    known = before;
 }
 
 /* The run that resumes dies, too, wherever it is. */
@@ -704,7 +710,7 @@ main(int argc, char **argv)
     fixture_use_memory();
     T_MAIN_BEGIN(argc, argv);
     crash.has_no_fsync = true; /* nobody pulls the plug */
-    make_known();
+    make_known(20, 5);
     T_RUN(test_killed_at_every_call);
     T_RUN(test_killed_twice);
     T_RUN(test_killed_at_random);

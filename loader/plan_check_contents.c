@@ -7,6 +7,7 @@
 #include "loader/plan_checking.h"
 #include "loader/recipe_weight.h"
 #include "placement/slab.h"
+#include "quant/format.h"
 
 static berthi_about
 about_weight(const berthi_recipe_weight *weight)
@@ -18,6 +19,7 @@ about_weight(const berthi_recipe_weight *weight)
 typedef struct requirement {
     uint64_t bytes;
     uint64_t scratch;
+    uint64_t turned; /* in host memory */
 } requirement;
 
 /* Of what `stored` is of weight `w`, as its berth says that it is stored. */
@@ -31,8 +33,8 @@ requirement_of(const checking *c, const berthi_plan_source *source, uint32_t w,
                                      .storage = BERTH_U8,
                                      .block_size = c->plan->summary.block_size,
                                      .is_double = c->plan->summary.double_quant != 0 };
-    const requirement as_stored = { stored->bytes, stored->scratch };
-    requirement encoded = { 0, 0 };
+    const requirement as_stored = { stored->bytes, stored->scratch, stored->turned };
+    requirement encoded = { 0, 0, 0 };
     berthi_slab_part parts[BERTHI_SLAB_PARTS];
     uint64_t turned[2];
     uint64_t sliced[BERTH_MAX_RANK];
@@ -49,6 +51,8 @@ requirement_of(const checking *c, const berthi_plan_source *source, uint32_t w,
     for (uint32_t i = 0; i < weight.rank; i++)
         elements *= sliced[i];
     encoded.scratch = berthi_slab_scratch(&storage, elements);
+    if (weight.is_turned)
+        encoded.turned = elements * berthi_format_element_bytes(berth->dtype);
     return encoded;
 }
 
@@ -72,6 +76,28 @@ check_scratch(checking *c, const berthi_berth *berth, uint64_t scratch, berthi_a
     (void)berthi_fail(&details, BERTH_REASON_PLAN_JSON, about,
                       "is encoded on %s, which has not so much scratch", tier->name);
     berthi_checking_tell_error(c, &details);
+}
+
+/* Weights of any tier are turned in host memory; without a budget of that nobody planned it. */
+static void
+check_turned(checking *c)
+{
+    const uint64_t due = berthi_slab_turned(c->turned_most, c->turned_all);
+    berthi_about about = { .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES,
+                           .expected = due };
+    berth_error details;
+
+    for (uint32_t t = 0; t < c->plan->summary.tier_count; t++) {
+        const berth_plan_tier *const tier = &c->plan->tiers[t];
+
+        if (tier->kind != BERTH_TIER_CPU || due <= tier->turned)
+            continue;
+        about.actual = tier->turned;
+        (void)berthi_fail(&details, BERTH_REASON_PLAN_JSON, &about,
+                          "\"turned\" of %s is less than what weights take there that lie "
+                          "turned in their encoding", tier->name);
+        berthi_checking_tell_error(c, &details);
+    }
 }
 
 /* The berth's tensor has the name of the weight. */
@@ -157,6 +183,8 @@ check_part(checking *c, const berthi_plan_source *source, uint32_t w, uint64_t n
     due = requirement_of(c, source, w, tensor, berth);
     if (due.bytes == berth->bytes) {
         check_scratch(c, berth, due.scratch, &about);
+        c->turned_most = berthi_max_u64(c->turned_most, due.turned);
+        c->turned_all = berthi_add_capped(c->turned_all, due.turned);
         return;
     }
     about.has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL | BERTH_HAS_BYTES;
@@ -327,6 +355,7 @@ check_tensors(checking *c, berthi_plan_source *source)
     for (uint32_t i = 0; i < count; i++)
         weight_of[source->recipe.weights[i].tensor] = i;
     check_berths(c, source, weight_of, berth_of);
+    check_turned(c);
     for (uint32_t i = 0; i < tensors; i++) {
         const berthi_plan_tensor *const tensor = &source->tensors[i];
         const berthi_about about = { .tensor = tensor->name,

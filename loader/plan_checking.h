@@ -13,6 +13,8 @@
 typedef struct checking {
     const berth_plan *plan;
     bool has_budgets; /* those that were given or found count, beside the plan's own */
+    uint64_t turned_most; /* of berths that are turned while they are filled: the largest */
+    uint64_t turned_all;
     berthi_findings findings;
     berth_error *error;
     berth_status status;

@@ -186,21 +186,56 @@ test_scratch_of_the_host(void)
     CHECK_ALL(planned_llama(1, false), one_quantized("cpu=300MiB,disk=1GiB", 1), doubled);
 }
 
+#define C_FC "mlp.c_fc.weight\""
+#define C_FC_INT8 { C_FC, "\"bytes\": 4718592", "\"bytes\": 2371584" }, \
+                  { C_FC, "\"native\"", "\"int8\"" }
+#define C_ATTN "attn.c_attn.weight\""
+#define C_ATTN_INT8 { C_ATTN, "\"bytes\": 3538944", "\"bytes\": 1778688" }, \
+                    { C_ATTN, "\"native\"", "\"int8\"" }
+#define C_PROJ "attn.c_proj.weight\""
+#define C_PROJ_INT8 { C_PROJ, "\"bytes\": 1179648", "\"bytes\": 592896" }, \
+                    { C_PROJ, "\"native\"", "\"int8\"" }
+#define WITH_TURNED(bytes) { OF_HOST, "\"staging\"", "\"turned\": " bytes ", \"staging\"" }
+
 /* Maxima are of the rows that a matrix has once it is turned: 3072, not 768. */
 static void
 test_turned(void)
 {
-    static const char fc[] = "mlp.c_fc.weight\"";
     static const held cases[] = {
-        { { { fc, "\"bytes\": 4718592", "\"bytes\": 2371584" },
-            { fc, "\"native\"", "\"int8\"" } },
-          BERTH_OK, NULL, 0, 0 },
-        { { { fc, "\"bytes\": 4718592", "\"bytes\": 2362368" },
-            { fc, "\"native\"", "\"int8\"" } },
+        { { C_FC_INT8, WITH_TURNED("4718592") }, BERTH_OK, NULL, 0, 0 },
+        { { { C_FC, "\"bytes\": 4718592", "\"bytes\": 2362368" },
+            { C_FC, "\"native\"", "\"int8\"" } },
           BERTH_EINTEGRITY, "another size", 2371584, 2362368 },
     };
 
     CHECK_ALL(loaded_gpt2("BF16", 768, 1), loaded_options("cpu=1GiB"), cases);
+}
+
+/*
+ * All values of a weight lie in host memory while they are turned, of the two largest at a time:
+ * of c_fc and the c_proj behind it, here.
+ */
+static void
+test_room_to_turn(void)
+{
+    static const char words[] = "\"turned\" of cpu";
+    static const held native[] = {
+        { { C_FC_INT8 }, BERTH_EFORMAT, words, 4718592, 0 },
+        { { C_FC_INT8, WITH_TURNED("4718336") }, BERTH_EFORMAT, words, 4718592, 4718336 },
+        { { C_FC_INT8, WITH_TURNED("4718592") }, BERTH_OK, NULL, 0, 0 },
+        /* All of two that are not as large. */
+        { { C_ATTN_INT8, C_PROJ_INT8 }, BERTH_EFORMAT, words, 3538944 + 1179648, 0 },
+    };
+    static const held encoded[] = {
+        { { { NULL, NULL, NULL } }, BERTH_OK, NULL, 0, 0 },
+        { { { OF_HOST, "\"turned\": 9437184", "\"turned\": 9436928" } },
+          BERTH_EFORMAT, words, 9437184, 9436928 },
+    };
+    berth_plan_options options = loaded_options("cpu=1GiB");
+
+    CHECK_ALL(loaded_gpt2("BF16", 768, 1), options, native);
+    options.type = BERTH_ENCODING_INT8;
+    CHECK_ALL(loaded_gpt2("BF16", 768, 1), options, encoded);
 }
 
 /* ------------------------------------------------------------------------ streams */
@@ -423,6 +458,7 @@ main(int argc, char **argv)
     T_RUN(test_encodings);
     T_RUN(test_scratch_of_the_host);
     T_RUN(test_turned);
+    T_RUN(test_room_to_turn);
     T_RUN(test_streams);
     T_RUN(test_ties);
     T_RUN(test_caches);

@@ -1452,7 +1452,8 @@ berth_plan_options_init(berth_plan_options *options)
  *
  * Returns BERTH_OK, BERTH_EINVAL (options, a map that does not cover the model, a tensor
  * that ranks cannot share evenly), BERTH_ENOFIT (naming the tier, the bytes missing and
- * the smallest change that would do), BERTH_EUNSUPPORTED, BERTH_EFORMAT, BERTH_ENOENT,
+ * the smallest change that would do; where that is one of several tiers, the message names
+ * all of them), BERTH_EUNSUPPORTED, BERTH_EFORMAT, BERTH_ENOENT,
  * BERTH_EIO, BERTH_ENOMEM.
  */
 BERTH_API berth_status berth_plan_create(berth_context *context,

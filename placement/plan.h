@@ -283,11 +283,16 @@ uint64_t berthi_plan_raise(const berthi_plan_work *work, uint32_t tier, uint64_t
 /* As berth_size_format(), but what is read back from the text is never less. */
 void berthi_plan_raise_format(uint64_t bytes, char *text);
 /*
- * NO_FIT: the tier is short of room for so many bytes; `why` stands behind its budget. Where
- * states of training lack it, what is told is enough, or says that it is not.
+ * NO_FIT: the tier is short of room for so many bytes; `why` stands behind its budget. What is
+ * told is enough, or says that it is not: of other tiers too, where more of this one would not do.
  */
 berth_status berthi_plan_refuse(const berthi_plan_work *work, uint32_t tier,
                                 uint64_t bytes, const char *why, berth_error *error);
+/* The same where layers have no homes. */
+berth_status berthi_plan_refuse_homes(const berthi_plan_work *work,
+                                      const berthi_home_problem *problem, berth_error *error);
+/* With so much of host memory; all of the disk. */
+uint64_t berthi_plan_room_elsewhere(const berthi_plan_work *work, uint64_t host);
 /* Homes of layers, or a refusal that says what would make it fit. */
 berth_status berthi_plan_find_homes(berthi_plan_work *work, berth_error *error);
 /* Takes homes with nothing to bring, if there are such. */

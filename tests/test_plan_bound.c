@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "placement/plan.h"
+#include "tests/changes.h"
 #include "tests/given.h"
 #include "tests/own_memory.h"
 #include "tests/t.h"
@@ -187,8 +188,8 @@ test_no_fit(void)
     given_begin(&g, "layer a 0\na.n 6 f\na.v 6 d @1\n");
     given_tier(&g, BERTHI_TIER_GPU, 4, 0, 4, 20);
     given_tier(&g, BERTHI_TIER_DISK, 2, 0, 4, 20);
-    given_plan(&g, "is short of 2.00 KiB at least, and other memory is short, too: give more "
-                   "to several ; 12");
+    given_plan(&g, "is short of 2.00 KiB and disk of 1.00 KiB: the smallest changes that "
+                   "together would do ; 12");
 }
 
 /* Layers take turns in one slot where two have no room, unless more are asked for. */
@@ -473,7 +474,7 @@ is_planned(const given *g, bool *out_has_change, berth_error *error)
 
     berthi_plan_free(plan);
     *out_has_change =
-        status != BERTH_OK && strstr(error->message, "smallest change") != NULL;
+        status != BERTH_OK && strstr(error->message, "smallest change ") != NULL;
     return status == BERTH_OK;
 }
 
@@ -520,6 +521,67 @@ test_smallest_change_does(void)
     CHECK_GT(on_host, 40);
 }
 
+static void
+read_changes(const given *g, const berth_error *error, uint64_t *raise)
+{
+    for (uint32_t t = 0; t < g->input.tier_count; t++) {
+        char name[BERTHI_TIER_NAME];
+
+        raise[t] = changes_of(error, berthi_tier_name(&g->tiers[t].tier, name));
+    }
+}
+
+static bool
+is_planned_with(const given *asked, const uint64_t *raise, uint32_t tier, uint64_t less)
+{
+    given g = *asked;
+    berth_error error;
+    bool has_change;
+
+    g.input.tiers = g.tiers;
+    g.input.tensors = g.tensors;
+    g.input.layers = g.layers;
+    for (uint32_t t = 0; t < g.input.tier_count; t++)
+        g.tiers[t].budget += raise[t];
+    g.tiers[tier].budget -= less;
+    return is_planned(&g, &has_change, &error);
+}
+
+/* Several that are short are told together: so much does, and nothing less of any of them. */
+static void
+test_smallest_changes_do(void)
+{
+    draws d = { 6 };
+    uint32_t refused = 0;
+
+    for (uint32_t i = 0; i < 6000; i++) {
+        uint64_t raise[BERTHI_TIER_LIMIT];
+        uint32_t changes = 0;
+        berth_error error;
+        bool has_change;
+        given g;
+
+        draw_model(&d, &g);
+        if (is_planned(&g, &has_change, &error) || !changes_are_several(&error))
+            continue;
+        refused++;
+        read_changes(&g, &error, raise);
+        if (!CHECK(is_planned_with(&g, raise, 0, 0)))
+            T_NOTE("case %u", i);
+        for (uint32_t t = 0; t < g.input.tier_count; t++) {
+            const uint64_t slack =
+                g.tiers[t].tier.kind == BERTHI_TIER_CPU ? 3 * GIVEN_UNIT : GIVEN_UNIT;
+
+            changes += raise[t] > 0;
+            if (raise[t] > slack && !CHECK(!is_planned_with(&g, raise, t, slack)))
+                T_NOTE("case %u: %s: %s", i, error.tensor, error.message);
+        }
+        CHECK_GT(changes, 1);
+    }
+    T_NOTE("%u refused", refused);
+    CHECK_GT(refused, 30);
+}
+
 static void *
 count_alloc(void *user, size_t bytes, size_t alignment, const char *purpose)
 {
@@ -564,6 +626,48 @@ test_refusal_of_many_devices(void)
     CHECK_LT(calls[1], 8 * calls[0]);
 }
 
+/* Where what each tier needs does not depend on the others, all that are short are told. */
+static void
+test_several(void)
+{
+    given g;
+
+    given_begin(&g, "layer a 0\na.v 4 f @0\na.w 9 i @2\nlayer b 0\nb.v 6 f @1\nb.w 3 i @3\n");
+    given_tier(&g, BERTHI_TIER_GPU, 1, 0, 1, 1);
+    given_tier(&g, BERTHI_TIER_GPU, 6, 0, 1, 1);
+    given_tier(&g, BERTHI_TIER_CPU, 1, 0, 1, 1);
+    given_tier(&g, BERTHI_TIER_DISK, 1, 0, 1, 1);
+    given_plan(&g, "is short of 768 B, cpu of 2.00 KiB and disk of 512 B: the smallest changes "
+                   "that together would do ; 4");
+    g.tiers[0].budget = 4 * GIVEN_UNIT;
+    given_plan(&g, "is short of 2.00 KiB and disk of 512 B: the smallest changes that together "
+                   "would do ; 9");
+    g.tiers[3].budget = 3 * GIVEN_UNIT;
+    given_plan(&g, "is short of 2.00 KiB: the smallest change that would do ; 9");
+    g.tiers[2].budget = 9 * GIVEN_UNIT;
+    given_plan(&g, "cuda:0: weights 4 layers 1 berths 1\ncuda:1: weights 6 layers 1 berths 1\n"
+                   "cpu: weights 9 layers 0 berths 1\ndisk: weights 3 layers 0 berths 1\n"
+                   "a: home 0,  bytes 13 resident 4; computed on cuda:0, lies on cpu: pinned\n"
+                   "  0@0+4 a.v 2@0+9 a.w\n"
+                   "b: home 1,  bytes 9 resident 6; computed on cuda:1, lies on disk: pinned\n"
+                   "  1@0+6 b.v 3@0+3 b.w\n"
+                   "all: bytes 22 resident 10 streamed 12 cuts 1 bound 0 of 0\n"
+                   "times: pass 10 first 10 compute 10 load 19 tokens 100 a second\n");
+    /* What one of them gets the other does not need. */
+    given_begin(&g, "layer a 0\na.v 4 f @0\nlayer b 0\nb.v 6 f @1\nlayer c 0\nc.v 3 f\n");
+    given_tier(&g, BERTHI_TIER_GPU, 2, 0, 1, 1);
+    given_tier(&g, BERTHI_TIER_GPU, 1, 0, 1, 1);
+    given_plan(&g, "is short of 512 B and cuda:1 of 1.25 KiB at least, and that is not all: give "
+                   "more to several ; 4");
+    /* No budget of the host is large enough. */
+    given_begin(&g, "layer a 0\na.v 4 f @0\na.w 9 i @1\nlayer b 0\nb.v 6 f @2\n");
+    given_tier(&g, BERTHI_TIER_GPU, 1, 0, 1, 1);
+    given_tier(&g, BERTHI_TIER_CPU, 8, 0, 1, 1);
+    g.tiers[1].reserve_share = BERTHI_WHOLE;
+    given_tier(&g, BERTHI_TIER_DISK, 1, 0, 1, 1);
+    given_plan(&g, "no single tier can be large enough: give more to several");
+}
+
 static void
 test_impossible(void)
 {
@@ -572,7 +676,8 @@ test_impossible(void)
     given_begin(&g, "layer a 0\na.v 4 f @0\nlayer b 0\nb.v 4 f @1\n");
     given_tier(&g, BERTHI_TIER_GPU, 1, 0, 1, 1);
     given_tier(&g, BERTHI_TIER_GPU, 1, 0, 1, 1);
-    given_plan(&g, "no single tier can be large enough: give more to several");
+    given_plan(&g, "is short of 768 B and cuda:1 of 768 B: the smallest changes that together "
+                   "would do ; 4");
     g.input.tier_count = 0;
     given_plan(&g, "argument `max_memory` names no tier");
     g.input.tier_count = BERTHI_TIER_LIMIT + 1;
@@ -626,7 +731,9 @@ main(int argc, char **argv)
     T_RUN(test_smallest_change_beside_others);
     T_RUN(test_rings_do_not_wrap_around);
     T_RUN(test_smallest_change_does);
+    T_RUN(test_smallest_changes_do);
     T_RUN(test_refusal_of_many_devices);
+    T_RUN(test_several);
     T_RUN(test_impossible);
     T_RUN(test_largest_parts);
     given_end();

@@ -109,9 +109,10 @@ static const char *const plan_description[] = {
     "A plan is JSON, berth-plan(5): edit it, --check it, take it to another machine; "
     "there, or with the --max-memory of that machine, --check tells whether it fits. "
     "Exit code 6: it cannot fit; the message says what is short, by how much, and the "
-    "smallest change that would do. With --json that is an object, too: `status`, "
-    "`exit_code`, `error` as in berth-json(5), whose `tensor` is the tier, "
-    "`expected` what it would take and `actual` what it has.",
+    "smallest change that would do; where several tiers are short and each lacks so much "
+    "whatever the others get, it names all of them. With --json that is an object, too: "
+    "`status`, `exit_code`, `error` as in berth-json(5), whose `tensor` is the tier, or the "
+    "first, `expected` what it would take and `actual` what it has.",
     NULL,
 };
 

@@ -19,7 +19,7 @@
 typedef struct tally {
     uint32_t *kept_count;  /* with at most so many in each layer; by that number */
     uint64_t *kept_bytes;
-    uint32_t *most_away;   /* in a layer then */
+    uint32_t *most_away;   /* in a layer then, of those that have more */
     uint32_t rounds;       /* the most that stay in a layer now */
     uint32_t away_count;   /* now */
     uint64_t away_bytes;
@@ -112,7 +112,7 @@ count_layer(const berthi_plan_work *work, uint32_t layer, tally *t)
         }
         t->largest = berthi_max_u64(t->largest, is_more ? away : bytes);
     }
-    for (uint32_t n = 0; n <= kept; n++)
+    for (uint32_t n = 0; n < kept; n++)
         t->most_away[n] = (uint32_t)berthi_max_u64(t->most_away[n], count + kept - n);
     t->layers += count + kept > 0;
     t->most = (uint32_t)berthi_max_u64(t->most, count);

@@ -468,12 +468,38 @@ test_two_that_are_full(void)
     }
 }
 
+/* What leaves a device has pages of its own there: those of the one before were larger. */
+static void
+test_pages_of_the_second(void)
+{
+    static const char *const maps[] = { "{\"\": 1, \"model.layers.1\": 0}",
+                                        "{\"\": 0, \"model.layers.1\": 1}" };
+    static const char *const budgets[] = { "0=150MiB,1=4GiB,cpu=4GiB",
+                                           "0=4GiB,1=150MiB,cpu=4GiB" };
+    const berth_train_options train =
+        planned_train(BERTH_TRAIN_FULL, BERTH_TRAIN_PURE, "paged_adamw_32bit");
+    berth_plan_training_tier tiers[2];
+
+    for (uint32_t i = 0; i < 2; i++) {
+        berth_plan_options options = options_of(&train, budgets[i], maps[i]);
+        planned p;
+
+        planned_begin(&p, three(), &options);
+        T_REQUIRE(p.status == BERTH_OK);
+        CHECK_EQ(berth_plan_get_training_tier(p.plan, i, &tiers[i]), BERTH_OK);
+        CHECK(tiers[i].states > 0 && tiers[i].link_bytes > 0);
+        planned_end(&p);
+    }
+    CHECK_EQ(tiers[0].states, tiers[1].states);
+    CHECK_EQ(tiers[0].link_bytes, tiers[1].link_bytes);
+}
+
 /* ------------------------------------------------------------------------- refused */
 
 /* With so much more memory as the message says it fits, and with 64 KiB less not. */
 static void
-check_change(const char *map, const berth_train_options *train, const char *tier_name,
-             uint64_t device, uint64_t host, const char *disk)
+check_told(const char *words, const char *map, const berth_train_options *train,
+           const char *tier_name, uint64_t device, uint64_t host, const char *disk)
 {
     uint64_t *const changed = strcmp(tier_name, "cpu") == 0 ? &host : &device;
     char max_memory[96];
@@ -489,8 +515,7 @@ check_change(const char *map, const berth_train_options *train, const char *tier
             T_NOTE("%s, turn %d: %s", max_memory, turn, p.error.message);
         if (turn == 0) {
             CHECK_STR(p.error.tensor, tier_name);
-            CHECK_CONTAINS(p.error.message,
-                           "for what the map puts there and training needs beside it");
+            CHECK_CONTAINS(p.error.message, words);
             CHECK_EQ(p.error.actual, *changed);
             *changed = p.error.expected;
         } else if (turn == 1) {
@@ -498,6 +523,35 @@ check_change(const char *map, const berth_train_options *train, const char *tier
         }
         planned_end(&p);
     }
+}
+
+static void
+check_change(const char *map, const berth_train_options *train, const char *tier_name,
+             uint64_t device, uint64_t host, const char *disk)
+{
+    check_told("for what the map puts there and training needs beside it", map, train,
+               tier_name, device, host, disk);
+}
+
+/* The weights have room, and pages of states that leave have none. */
+static void
+test_room_for_pages(void)
+{
+    berth_train_options train =
+        planned_train(BERTH_TRAIN_FULL, BERTH_TRAIN_PURE, "paged_adamw_32bit");
+    berth_plan_options options = options_of(&train, "0=4GiB,cpu=4GiB", "{\"\": 0}");
+    berth_plan_training_tier tier;
+    uint64_t used;
+    planned p;
+
+    planned_begin(&p, three(), &options);
+    T_REQUIRE(p.status == BERTH_OK);
+    CHECK_EQ(berth_plan_get_training_tier(p.plan, 0, &tier), BERTH_OK);
+    used = used_of(&p, "cuda:0");
+    CHECK_GT(used, tier.states + MIB);
+    planned_end(&p);
+    check_told(" for pages of states on their way: give it so much more", "{\"\": 0}", &train,
+               "cuda:0", used - tier.states + MIB, 4096 * MIB, "");
 }
 
 static void
@@ -631,6 +685,8 @@ main(int argc, char **argv)
     T_RUN(test_to_the_byte);
     T_RUN(test_host_that_is_full);
     T_RUN(test_disk_too_small);
+    T_RUN(test_pages_of_the_second);
+    T_RUN(test_room_for_pages);
     T_RUN(test_changes);
     T_RUN(test_refused);
     T_RUN(test_imitated);

@@ -61,9 +61,10 @@ add_caches(berthi_estimate *out, const berthi_estimate_model *model,
     const uint64_t all = berthi_cache_sequence(model->shape, options, options->context);
 
     berthi_line_add(out, &cache, berthi_times(options->batch, all),
-                    "%" PRIu64 " B for the first token; %" PRIu64 " sequences of %" PRIu64
+                    "%" PRIu64 " B for the first token; %" PRIu64 " sequence%s of %" PRIu64
                     " tokens%s",
-                    first, options->batch, options->context, cache_form(model, options));
+                    first, options->batch, options->batch == 1 ? "" : "s", options->context,
+                    cache_form(model, options));
 }
 
 static void
@@ -87,9 +88,10 @@ add_states(berthi_estimate *out, const berthi_shape *shape,
     bytes = berthi_add_capped(berthi_times(elements, STATE_BYTES),
                               berthi_times(windows, berthi_dtype_bytes(options->dtype)));
     berthi_line_add(out, &states, berthi_times(options->batch, bytes),
-                    "%" PRIu64 " sequences of any length: %" PRIu64
+                    "%" PRIu64 " sequence%s of any length: %" PRIu64
                     " elements of state in f32, %" PRIu64 " of convolutions in %s",
-                    options->batch, elements, windows, berthi_dtype_word(options->dtype));
+                    options->batch, options->batch == 1 ? "" : "s", elements, windows,
+                    berthi_dtype_word(options->dtype));
 }
 
 /* Once for an input: its keys and values in every layer that reads them. */

@@ -362,7 +362,7 @@ test_lines(void)
     CHECK_STR(berthi_estimate_find(&out, BERTHI_PART_LINEARS)->dtype, "nf4");
     CHECK_STR(berthi_estimate_find(&out, BERTHI_PART_OTHERS)->dtype, "bf16");
     CHECK_STR(berthi_estimate_find(&out, BERTHI_PART_CACHE)->reason,
-              "131072 B for the first token; 1 sequences of 4096 tokens");
+              "131072 B for the first token; 1 sequence of 4096 tokens");
     CHECK_EQ(berthi_estimate_find(&out, BERTHI_PART_LINEARS)->basis, BERTHI_BASIS_EXACT);
     CHECK_EQ(berthi_estimate_find(&out, BERTHI_PART_ACTIVATIONS)->basis,
              BERTHI_BASIS_ESTIMATE);

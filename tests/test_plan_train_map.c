@@ -372,6 +372,43 @@ test_to_the_byte(void)
     check_to_the_byte(BERTH_TRAIN_FULL);
 }
 
+/* The least, in MiB, with which there is a plan. */
+static void
+shrink(uint64_t budgets[3], int tier)
+{
+    uint64_t used[3];
+    uint64_t away;
+    uint64_t low = 0;
+    uint64_t high = budgets[tier] / MIB;
+
+    while (high - low > 1) {
+        budgets[tier] = (low + high) / 2 * MIB;
+        if (plan_exactly(BERTH_TRAIN_FULL, budgets, used, &away) == BERTH_OK)
+            high = budgets[tier] / MIB;
+        else
+            low = budgets[tier] / MIB;
+    }
+    budgets[tier] = high * MIB;
+}
+
+/* States of all parameters, from the first one on, have to have room on the disk. */
+static void
+test_all_on_the_disk(void)
+{
+    uint64_t budgets[3] = { 4096 * MIB, 4096 * MIB, 4096 * MIB };
+    uint64_t used[3];
+    uint64_t away;
+
+    shrink(budgets, 0);
+    shrink(budgets, 1);
+    CHECK_EQ(plan_exactly(BERTH_TRAIN_FULL, budgets, used, &away), BERTH_OK);
+    CHECK_GT(used[2], UINT64_C(2) * 2 * 8192 * 1024); /* two bytes of embeddings and head */
+    budgets[2] = used[2];
+    CHECK_EQ(plan_exactly(BERTH_TRAIN_FULL, budgets, used, &away), BERTH_OK);
+    budgets[2]--;
+    CHECK_EQ(plan_exactly(BERTH_TRAIN_FULL, budgets, used, &away), BERTH_ENOFIT);
+}
+
 /* Of a map with a layer on each tier, by budgets in bytes: what each uses, or lacks. */
 static berth_status
 plan_on_all(const berth_train_options *train, const uint64_t budgets[3], uint64_t used[3],
@@ -683,6 +720,7 @@ main(int argc, char **argv)
     T_RUN(test_slots_and_states);
     T_RUN(test_two_that_are_full);
     T_RUN(test_to_the_byte);
+    T_RUN(test_all_on_the_disk);
     T_RUN(test_host_that_is_full);
     T_RUN(test_disk_too_small);
     T_RUN(test_pages_of_the_second);

@@ -3,6 +3,7 @@
  * plan_refuse.c - why a plan is refused: the smallest change that would make it fit, of one
  * tier where that does, else of several.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,6 +14,9 @@
 
 #define CLOSE_BYTES  65536u /* of a few small tensors */
 #define CLOSE_GROWTH 16u
+
+/* " and cuda:63 of 1023.99 GiB", or how many others there are. */
+#define OTHER_MOST (BERTHI_TIER_NAME + 40u)
 
 /* One tier that could be larger. */
 typedef struct change {
@@ -219,31 +223,33 @@ static const char smallest[] = ": the smallest change that would do";
 static const char at_least[] =
     " at least, and other memory is short, too: give more to several";
 
-/* " and disk of 1.00 KiB", behind the first one. False: there is no room for all of them. */
-static bool
-can_list(const berthi_plan_work *work, const berthi_plan_growth *growth, uint32_t first,
-         char *text, size_t capacity)
+/* " and disk of 1.00 KiB", behind the first one; of very many how many more there are. */
+static void
+list_others(const berthi_plan_work *work, const berthi_plan_growth *growth, uint32_t first,
+            char *text, size_t capacity)
 {
-    uint32_t last = first;
+    uint32_t left = 0;
     size_t length = 0;
 
     text[0] = '\0';
-    for (uint32_t t = first; t < work->input->tier_count; t++)
-        last = growth->raise[t] > 0 ? t : last;
-    for (uint32_t t = first + 1; t <= last; t++) {
+    for (uint32_t t = first + 1; t < work->input->tier_count; t++)
+        left += growth->raise[t] > 0;
+    for (uint32_t t = first + 1; left > 0; t++) {
         char name[BERTHI_TIER_NAME];
         char size[32];
 
         if (growth->raise[t] == 0)
             continue;
+        if (left > 1 && capacity - length < 2 * OTHER_MOST) {
+            (void)snprintf(text + length, capacity - length, " and %" PRIu32 " others", left);
+            return;
+        }
         (void)berthi_tier_name(&work->input->tiers[t].tier, name);
         berthi_plan_raise_format(growth->raise[t], size);
         length += (size_t)snprintf(text + length, capacity - length, "%s%s of %s",
-                                   t == last ? " and " : ", ", name, size);
-        if (length >= capacity)
-            return false;
+                                   left == 1 ? " and " : ", ", name, size);
+        left--;
     }
-    return true;
 }
 
 /* All that are short, each whatever the others get; OK: that are not several. */
@@ -263,8 +269,8 @@ tell_several(const berthi_plan_work *work, berth_error *error)
         return status;
     while (first.tier < work->input->tier_count && growth.raise[first.tier] == 0)
         first.tier++;
-    if (first.tier == work->input->tier_count
-        || !can_list(work, &growth, first.tier, others, sizeof others) || others[0] == '\0')
+    list_others(work, &growth, first.tier, others, sizeof others);
+    if (others[0] == '\0')
         return BERTH_OK;
     first.raise = growth.raise[first.tier];
     (void)snprintf(why, sizeof why, "%s%s", others, is_enough ? together : each);

@@ -62,31 +62,49 @@ largest_growth(const berthi_plan_work *work)
     return most;
 }
 
-/* Of one tier, with all others as large as in `most`, which is enough. */
+/* What one tier has to grow by: more than `low`, and `high` is enough. */
+typedef struct stretch {
+    uint64_t low;
+    uint64_t high;
+} stretch;
+
+/* With all others as large as in `most`. */
 static berth_status
-find_least(const berthi_plan_work *work, const berthi_plan_growth *most, uint32_t tier,
-           uint64_t *out, berth_error *error)
+narrow(const berthi_plan_work *work, const berthi_plan_growth *most, uint32_t tier,
+       uint64_t raise, stretch *left, berth_error *error)
 {
     berthi_plan_growth tried = *most;
-    uint64_t low = 0;
-    uint64_t high = most->raise[tier];
-    bool is_enough = false;
+    bool is_enough;
+    berth_status status;
+
+    tried.raise[tier] = raise;
+    status = berthi_plan_try(work, &tried, &is_enough, error);
+    if (status == BERTH_OK && is_enough)
+        left->high = raise;
+    else
+        left->low = raise;
+    return status;
+}
+
+/*
+ * First of all it is asked whether it is short at all, and whether of as much as `guess`: of
+ * devices that are alike mostly two searches do.
+ */
+static berth_status
+find_least(const berthi_plan_work *work, const berthi_plan_growth *most, uint32_t tier,
+           uint64_t guess, uint64_t *out, berth_error *error)
+{
+    const uint64_t first[] = { 0, guess, guess - berthi_min_u64(guess, BERTHI_SLAB_ALIGNMENT) };
+    stretch left = { 0, most->raise[tier] };
     berth_status status = BERTH_OK;
 
-    tried.raise[tier] = 0; /* mostly it is not short at all */
-    if (high > 0)
-        status = berthi_plan_try(work, &tried, &is_enough, error);
-    if (is_enough)
-        high = 0;
-    while (status == BERTH_OK && high - low > BERTHI_SLAB_ALIGNMENT) {
-        tried.raise[tier] = low + berthi_slab_round((high - low) / 2);
-        status = berthi_plan_try(work, &tried, &is_enough, error);
-        if (is_enough)
-            high = tried.raise[tier];
-        else
-            low = tried.raise[tier];
-    }
-    *out = high;
+    for (uint32_t i = 0; i < 3 && status == BERTH_OK; i++)
+        if (first[i] < left.high && (i == 0 || first[i] > left.low))
+            status = narrow(work, most, tier, first[i], &left, error);
+    while (status == BERTH_OK && left.high - left.low > BERTHI_SLAB_ALIGNMENT)
+        status = narrow(work, most, tier,
+                        left.low + berthi_slab_round((left.high - left.low) / 2), &left, error);
+    *out = left.high;
     return status;
 }
 
@@ -95,12 +113,15 @@ berthi_plan_find_several(const berthi_plan_work *work, berthi_plan_growth *found
                          bool *out_is_enough, berth_error *error)
 {
     const berthi_plan_growth most = largest_growth(work);
+    uint64_t guess = 0;
     berth_status status = berthi_plan_try(work, &most, out_is_enough, error);
 
     memset(found, 0, sizeof *found);
     if (status != BERTH_OK || !*out_is_enough)
         return status;
-    for (uint32_t t = 0; t < work->input->tier_count && status == BERTH_OK; t++)
-        status = find_least(work, &most, t, &found->raise[t], error);
+    for (uint32_t t = 0; t < work->input->tier_count && status == BERTH_OK; t++) {
+        status = find_least(work, &most, t, guess, &found->raise[t], error);
+        guess = found->raise[t] > 0 ? found->raise[t] : guess;
+    }
     return status == BERTH_OK ? berthi_plan_try(work, found, out_is_enough, error) : status;
 }

@@ -626,6 +626,45 @@ test_refusal_of_many_devices(void)
     CHECK_LT(calls[1], 8 * calls[0]);
 }
 
+/* A layer on each device, all short of as much but the last: the message has room for some. */
+static void
+test_many_that_are_short(void)
+{
+    static berthi_plan_tier_input tiers[BERTHI_HOME_DEVICES];
+    const uint32_t counts[] = { 3, 14, BERTHI_HOME_DEVICES / 2 };
+    given g;
+
+    for (uint32_t turn = 0; turn < 3; turn++) {
+        char model[2048];
+        size_t length = 0;
+        berth_plan *plan;
+        berth_error error;
+
+        for (uint32_t d = 0; d < counts[turn]; d++)
+            length += (size_t)snprintf(model + length, sizeof model - length,
+                                       "layer l%u 0\nl%u.v %u f @%u\n", d, d,
+                                       d + 1 < counts[turn] ? 5 : 9, d);
+        given_begin(&g, model);
+        given_tier(&g, BERTHI_TIER_GPU, 1, 0, 4, 20);
+        g.input.tiers = tiers;
+        g.input.tier_count = counts[turn];
+        for (uint32_t d = 0; d < counts[turn]; d++) {
+            tiers[d] = g.tiers[0];
+            tiers[d].tier.number = d;
+        }
+        CHECK_EQ(berthi_plan_make(given_context, &g.input, &plan, &error), BERTH_ENOFIT);
+        CHECK_STR(error.tensor, "cuda:0");
+        CHECK_EQ(error.expected, 5 * GIVEN_UNIT);
+        if (turn == 0)
+            CHECK_STR(error.message,
+                      "is short of 1.00 KiB, cuda:1 of 1.00 KiB and cuda:2 of 2.00 KiB: the "
+                      "smallest changes that together would do");
+        CHECK_CONTAINS(error.message, turn == 2 ? " others: the smallest changes that together "
+                                                  "would do"
+                                                : " of 2.00 KiB: the smallest changes");
+    }
+}
+
 /* Where what each tier needs does not depend on the others, all that are short are told. */
 static void
 test_several(void)
@@ -734,6 +773,7 @@ main(int argc, char **argv)
     T_RUN(test_smallest_changes_do);
     T_RUN(test_refusal_of_many_devices);
     T_RUN(test_several);
+    T_RUN(test_many_that_are_short);
     T_RUN(test_impossible);
     T_RUN(test_largest_parts);
     given_end();

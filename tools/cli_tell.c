@@ -182,6 +182,42 @@ find_culprit(const cli_call *call, const berth_error *error)
     return NULL;
 }
 
+/* "max_memory" as the library has it is the option "max-memory". */
+static bool
+is_named_so(const cli_option *option, const char *field, size_t length)
+{
+    if (strlen(option->name) != length)
+        return false;
+    for (size_t i = 0; i < length; i++)
+        if (option->name[i] != (field[i] == '_' ? '-' : field[i]))
+            return false;
+    return true;
+}
+
+/* An argument of the library that has the name of an option is called by that. */
+static void
+name_option(const cli_call *call, berth_error *error)
+{
+    static const char begin[] = "argument `";
+    const char *const field = error->message + sizeof begin - 1;
+    const cli_option *option;
+    char message[sizeof error->message];
+    size_t length;
+
+    if (error->reason != BERTH_REASON_ARGUMENT
+        || strncmp(error->message, begin, sizeof begin - 1) != 0)
+        return;
+    length = strcspn(field, "`");
+    for (size_t i = 0; (option = cli_option_at(call->command, i)) != NULL; i++) {
+        if (!is_named_so(option, field, length))
+            continue;
+        snprintf(message, sizeof message, "--%s%s", option->name,
+                 field + length + (field[length] == '`'));
+        memcpy(error->message, message, sizeof message);
+        return;
+    }
+}
+
 berth_status
 cli_error(const cli_call *call, const berth_error *error)
 {
@@ -190,6 +226,7 @@ cli_error(const cli_call *call, const berth_error *error)
     int n = 0;
 
     cli_remember(error);
+    name_option(call, &told);
     if (culprit != NULL)
         n = snprintf(message, sizeof message, "--%s: ", culprit->name);
     berth_error_format(&told, message + n, sizeof message - (size_t)n);

@@ -164,10 +164,10 @@ report(berthi_load *load)
     r->turned_bytes = berthi_load_turned_room(load);
     r->stages = load->stats.stages;
     r->stage_bytes = load->stats.stage_bytes;
-    r->verified_tensors = atomic_load(&load->verify.tensors);
-    r->verified_bytes = atomic_load(&load->verify.bytes);
-    r->mismatches = atomic_load(&load->verify.mismatches);
-    r->unverified_tensors = load->verify.unverified;
+    r->verified_tensors = atomic_load(&load->verify.promises.tensors);
+    r->verified_bytes = atomic_load(&load->verify.promises.bytes);
+    r->mismatches = atomic_load(&load->verify.promises.mismatches);
+    r->unverified_tensors = load->verify.promises.unverified;
     r->seconds = seconds;
     r->first_seconds = 1e-9 * (double)atomic_load(&load->first_ns);
     r->wait_seconds = 1e-9 * (double)load->stats.wait_ns;

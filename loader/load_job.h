@@ -42,9 +42,9 @@
 #include "kernels/pages.h"
 #include "kernels/sys.h"
 #include "loader/conveyor.h"
-#include "loader/crcs.h"
 #include "loader/model.h"
 #include "loader/once.h"
+#include "loader/promises.h"
 #include "loader/stranded.h"
 #include "quant/dequantize.h"
 #include "quant/quantize.h"
@@ -169,20 +169,11 @@ struct berthi_load_hand {
 
 /* crc32 of what passes, held against a manifest. */
 typedef struct berthi_load_verify {
-    berthi_arena texts;
-    berthi_manifest_place manifest; /* where something is to be verified */
+    berthi_promises promises;
     bool is_on;
-    berthi_crcs promised;
     berthi_crcs actual;
     _Atomic uint64_t *left; /* of stored tensors: bytes to come; 0: none is promised */
     uint64_t left_count;
-    _Atomic uint64_t bytes;
-    _Atomic uint64_t tensors;
-    _Atomic uint64_t mismatches;
-    uint64_t unverified;    /* promised, and read in part */
-    uint64_t entries;       /* that only one side has */
-    berth_error first;      /* of them */
-    bool is_other_file;     /* `first` says: another size */
 } berthi_load_verify;
 
 typedef struct berthi_load {

@@ -12,12 +12,6 @@
 #include "loader/manifest.h"
 #include "loader/paths.h"
 
-static bool
-is_wanted(const berthi_load *load)
-{
-    return load->options.verify != BERTH_LOAD_VERIFY_NONE;
-}
-
 /* True where the berth stays on the disk, as it is stored there, or is not read at all. */
 static bool
 is_left(const berthi_load *load, uint64_t berth)
@@ -100,69 +94,24 @@ refuse_slices(const berthi_load *load, berth_error *error)
 berth_status
 berthi_load_verify_choose(berthi_load *load, berth_error *error)
 {
-    berthi_load_verify *const v = &load->verify;
+    const berthi_promises_options options = {
+        .mode = load->options.verify,
+        .is_of_source = load->options.is_source_of_manifest != 0,
+        .manifest = load->options.manifest,
+        .let_pass = "loaded all the same",
+    };
 
-    berthi_arena_init(&v->texts, load->context, BERTHI_PURPOSE_OBJECT, 256);
-    if (!is_wanted(load))
-        return BERTH_OK;
-    if (load->options.verify == BERTH_LOAD_VERIFY_REQUIRE) {
+    if (options.mode == BERTH_LOAD_VERIFY_REQUIRE) {
         const berth_status status = refuse_slices(load, error);
 
         if (status != BERTH_OK)
             return status;
     }
-    return berthi_crcs_find_manifest(load->checkpoint, load->options.manifest, &v->texts,
-                                     &v->manifest, error);
+    return berthi_promises_init(&load->verify.promises, load->context, load->checkpoint,
+                                &options, error);
 }
 
-/* ----------------------------------------------------------------------- manifest */
-
-/* `what` it means, then file, tensor, the two numbers. */
-static void
-warn(berthi_load *load, const char *what, const berth_error *details)
-{
-    char line[BERTH_FILE_CAPACITY + BERTH_MESSAGE_CAPACITY];
-
-    berth_error_format(details, line, sizeof line);
-    berthi_log(load->context, BERTH_LOG_WARNING, "%s: %s", what, line);
-}
-
-/* Manifest and checkpoint do not have the same files or tensors. */
-static void
-note_entry(void *user, const berth_finding *finding)
-{
-    berthi_load *const load = user;
-    berthi_load_verify *const v = &load->verify;
-    const bool is_other_file = (finding->details->has & BERTH_HAS_ACTUAL) != 0;
-
-    if (v->entries++ == 0 || (is_other_file && !v->is_other_file))
-        v->first = *finding->details;
-    v->is_other_file = v->is_other_file || is_other_file;
-    if (load->options.verify == BERTH_LOAD_VERIFY_WARN)
-        warn(load, "not verified", finding->details);
-}
-
-/*
- * A file of another size is not what was promised; one that nobody promised may be, unless
- * the caller says that this is its manifest.
- */
-static berth_status
-check_entries(berthi_load *load, berth_error *error)
-{
-    const berthi_load_verify *const v = &load->verify;
-    const int32_t mode = load->options.verify;
-
-    if (v->entries == 0 || mode == BERTH_LOAD_VERIFY_WARN)
-        return BERTH_OK;
-    if (mode == BERTH_LOAD_VERIFY_REQUIRE || load->options.manifest != NULL
-        || v->is_other_file) {
-        if (error != NULL)
-            *error = v->first;
-        return v->first.status;
-    }
-    warn(load, "not verified, as other entries may be", &v->first);
-    return BERTH_OK;
-}
+/* -------------------------------------------------------------------------- tables */
 
 /* Not all bytes of the tensor will come: its digest is not compared. */
 static void
@@ -170,7 +119,7 @@ leave_entry(berthi_load *load, uint64_t number)
 {
     berthi_load_verify *const v = &load->verify;
 
-    v->unverified += v->promised.has_tensor[number];
+    berthi_promises_leave(&v->promises, number);
     atomic_store(&v->left[number], 0);
 }
 
@@ -194,12 +143,12 @@ leave_slices(berthi_load *load, berth_error *error)
         for (uint32_t k = 0; k < record->companion_count; k++)
             leave_entry(load, table->by_name[record->companions[k]]);
     }
-    if (load->verify.unverified > 0)
+    if (load->verify.promises.unverified > 0)
         berthi_log(load->context,
                    load->options.verify == BERTH_LOAD_VERIFY_WARN ? BERTH_LOG_WARNING
                                                                   : BERTH_LOG_INFO,
                    "not verified: %" PRIu64 " stored tensors, of which parts are read",
-                   load->verify.unverified);
+                   load->verify.promises.unverified);
     free_marks(load, marks);
     return status;
 }
@@ -217,7 +166,7 @@ count_bytes(berthi_load *load, berth_error *error)
     if (v->left == NULL)
         return berthi_fail_memory(error, "the table of digests");
     for (uint64_t i = 0; i < v->left_count; i++)
-        atomic_init(&v->left[i], v->promised.has_tensor[i]
+        atomic_init(&v->left[i], berthi_promises_has(&v->promises, i)
                                      ? table->entries[i].end - table->entries[i].begin
                                      : 0);
     return leave_slices(load, error);
@@ -226,41 +175,15 @@ count_bytes(berthi_load *load, berth_error *error)
 berth_status
 berthi_load_verify_init(berthi_load *load, berth_error *error)
 {
-    const bool is_optional = load->options.verify != BERTH_LOAD_VERIFY_REQUIRE
-                             && load->options.manifest == NULL;
     berthi_load_verify *const v = &load->verify;
-    berth_status status;
-    bool is_absent;
+    berth_status status = berthi_promises_read(&v->promises, error);
 
-    if (!is_wanted(load))
-        return BERTH_OK;
-    status = berthi_crcs_init(&v->promised, load->context, load->checkpoint, error);
-    if (status != BERTH_OK)
+    if (status != BERTH_OK || !v->promises.is_on)
         return status;
-    status = load->options.is_source_of_manifest != 0
-                 ? berthi_crcs_read_sources(&v->promised, v->manifest, note_entry, load,
-                                            error)
-                 : berthi_crcs_read(&v->promised, v->manifest, note_entry, load, error);
-    /* One that is there and cannot be opened is never taken for none. */
-    is_absent = status == BERTH_ENOENT && error->reason == BERTH_REASON_NOT_FOUND;
-    if (is_absent && is_optional) {
-        berthi_error_clear(error);
-        return BERTH_OK;
-    }
-    if (is_absent && load->options.manifest == NULL)
-        return berthi_fail(error, BERTH_REASON_NOT_FOUND,
-                           &(berthi_about){ .file = v->manifest.path },
-                           "there is no manifest to verify with; `berth verify "
-                           "--write-manifest` makes one");
-    if (status == BERTH_OK)
-        status = check_entries(load, error);
-    if (status == BERTH_OK)
-        status = berthi_crcs_init(&v->actual, load->context, load->checkpoint, error);
+    status = berthi_crcs_init(&v->actual, load->context, load->checkpoint, error);
     if (status == BERTH_OK)
         status = count_bytes(load, error);
     v->is_on = status == BERTH_OK;
-    if (load->options.verify == BERTH_LOAD_VERIFY_WARN)
-        atomic_store(&v->mismatches, v->entries);
     return status;
 }
 
@@ -269,37 +192,14 @@ berthi_load_verify_fini(berthi_load *load)
 {
     berthi_load_verify *const v = &load->verify;
 
-    berthi_crcs_fini(&v->promised);
+    berthi_promises_fini(&v->promises);
     berthi_crcs_fini(&v->actual);
     berthi_memory_free(load->context, BERTHI_PURPOSE_CHUNKS, v->left,
                        v->left_count * sizeof *v->left);
     v->left = NULL;
-    berthi_arena_fini(&v->texts);
 }
 
 /* -------------------------------------------------------------------------- bytes */
-
-/* All of the tensor has come. */
-static berth_status
-compare(berthi_load *load, uint64_t entry, berth_error *error)
-{
-    berthi_load_verify *const v = &load->verify;
-    berth_error details;
-    const berth_status status =
-        berthi_crcs_compare_tensor(&v->promised, &v->actual, entry, &details);
-
-    atomic_fetch_add(&v->tensors, 1);
-    if (status == BERTH_OK)
-        return BERTH_OK;
-    atomic_fetch_add(&v->mismatches, 1);
-    if (load->options.verify == BERTH_LOAD_VERIFY_WARN) {
-        warn(load, "loaded all the same", &details);
-        return BERTH_OK;
-    }
-    if (error != NULL)
-        *error = details;
-    return status;
-}
 
 berth_status
 berthi_load_verify_add(berthi_load *load, uint64_t entry, uint64_t offset,
@@ -310,7 +210,7 @@ berthi_load_verify_add(berthi_load *load, uint64_t entry, uint64_t offset,
     if (atomic_load(&v->left[entry]) == 0)
         return BERTH_OK;
     berthi_crcs_add(&v->actual, entry, offset, bytes, size);
-    atomic_fetch_add(&v->bytes, size);
-    return atomic_fetch_sub(&v->left[entry], size) == size ? compare(load, entry, error)
-                                                           : BERTH_OK;
+    return atomic_fetch_sub(&v->left[entry], size) == size
+               ? berthi_promises_compare(&v->promises, &v->actual, entry, error)
+               : BERTH_OK;
 }

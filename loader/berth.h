@@ -2104,11 +2104,11 @@ typedef struct berth_load_report {
 } berth_load_report;
 
 /*
- * What a load does with the crc32 of each stored tensor that it reads. A manifest has that
- * of whole tensors: of slices, as a rank of tensor parallelism reads them, and of stacks of
- * which some experts stay on the disk, nothing is verified. REQUIRE refuses such a plan
- * (BERTH_EUNSUPPORTED); the others count the tensors in `unverified_tensors`, and log how
- * many there are, WARN as a warning.
+ * What a load does with the crc32 of each header, and of each stored tensor that it reads. A
+ * manifest has that of whole tensors: of slices, as a rank of tensor parallelism reads them,
+ * and of stacks of which some experts stay on the disk, nothing is verified. REQUIRE refuses
+ * such a plan (BERTH_EUNSUPPORTED); the others count the tensors in `unverified_tensors`, and
+ * log how many there are, WARN as a warning.
  */
 typedef enum berth_load_verify {
     BERTH_LOAD_VERIFY_AUTO = 0,    /* holds it against the manifest, where there is one;
@@ -2230,8 +2230,8 @@ typedef struct berth_model berth_model;
  * wait who acquire it, for `wait_ms` at most.
  *
  * Where a manifest lies beside the model, as `berth quantize` and `berth verify` write
- * it, every stored tensor that is read is held against its crc32 in the same pass. What
- * stays on the disk is not read, and not checked.
+ * it, every stored tensor that is read is held against its crc32 in the same pass, and before
+ * it the header of every file. What stays on the disk is not read, and not checked.
  *
  * What a plan leaves on the disk is streamed from the files of the checkpoint, where it
  * lies there as the plan wants it, and nothing is written. Only what it wants in another
@@ -2254,8 +2254,8 @@ typedef struct berth_model berth_model;
  * other tensors or caches than the checkpoint, and with BERTH_EFORMAT where it was edited in
  * part, as berth_plan_check() does, with BERTH_EINVAL (devices that are not those of the plan),
  * BERTH_ENOFIT (a device has less than the plan takes), BERTH_ENODEV, BERTH_EUNSUPPORTED,
- * BERTH_ENOMEM, BERTH_EIO, with BERTH_EINTEGRITY naming the tensor that is not what the manifest
- * says, and with what reading a manifest fails with.
+ * BERTH_ENOMEM, BERTH_EIO, with BERTH_EINTEGRITY naming the tensor, or the file whose header,
+ * is not what the manifest says, and with what reading a manifest fails with.
  */
 BERTH_API berth_status berth_load_start(berth_context *context,
                                         const berth_checkpoint *checkpoint,

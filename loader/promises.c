@@ -4,7 +4,10 @@
 
 #include <string.h>
 
+#include "kernels/digest.h"
 #include "loader/checkpoint.h"
+
+#define HEADER_PIECE (UINT64_C(64) << 10)
 
 /* ------------------------------------------------------------------------- object */
 
@@ -115,6 +118,27 @@ read_manifest(berthi_promises *p, bool *out_is_on, berth_error *error)
     return BERTH_OK;
 }
 
+/* As it lies in the file that was opened: what was parsed of it is changed. */
+static berth_status
+digest_header(const berthi_shard *shard, uint8_t *buffer, uint32_t *out_crc,
+              berth_error *error)
+{
+    const uint64_t bytes = BERTHI_HEADER_PREFIX + shard->header_bytes;
+    berth_status status = BERTH_OK;
+
+    *out_crc = 0;
+    for (uint64_t at = 0; at < bytes && status == BERTH_OK;) {
+        const uint64_t piece = berthi_min_u64(bytes - at, HEADER_PIECE);
+
+        status = berthi_file_read(&shard->file, buffer, piece, at, "verifying the header",
+                                  error);
+        if (status == BERTH_OK)
+            *out_crc = berthi_digest_crc32(*out_crc, buffer, (size_t)piece);
+        at += piece;
+    }
+    return status;
+}
+
 static berth_status
 pass_mismatch(berthi_promises *p, const berth_error *details, berth_error *error)
 {
@@ -126,6 +150,38 @@ pass_mismatch(berthi_promises *p, const berth_error *details, berth_error *error
     if (error != NULL)
         *error = *details;
     return details->status;
+}
+
+static berth_status
+check_header(berthi_promises *p, uint32_t number, uint8_t *buffer, berth_error *error)
+{
+    const berthi_shard *const shard = &p->checkpoint->shards[number];
+    berth_error details;
+    uint32_t crc;
+    berth_status status = digest_header(shard, buffer, &crc, error);
+
+    if (status != BERTH_OK)
+        return status;
+    status = berthi_crcs_compare(&(berthi_about){ .file = shard->file.path },
+                                 atomic_load(&p->crcs.headers[number]), crc, &details);
+    return status == BERTH_OK ? BERTH_OK : pass_mismatch(p, &details, error);
+}
+
+/* A header that is another gives the same bytes other names, shapes or dtypes. */
+static berth_status
+check_headers(berthi_promises *p, berth_error *error)
+{
+    uint8_t *const buffer =
+        berthi_memory_alloc(p->context, BERTHI_PURPOSE_SCRATCH, HEADER_PIECE);
+    berth_status status = BERTH_OK;
+
+    if (buffer == NULL)
+        return berthi_fail_memory(error, "verifying headers");
+    for (uint32_t i = 0; i < p->crcs.shard_count && status == BERTH_OK; i++)
+        if (p->crcs.has_header[i])
+            status = check_header(p, i, buffer, error);
+    berthi_memory_free(p->context, BERTHI_PURPOSE_SCRATCH, buffer, HEADER_PIECE);
+    return status;
 }
 
 static berth_status
@@ -157,6 +213,8 @@ read_all(berthi_promises *p, berth_error *error)
         status = check_entries(p, error);
     if (p->options.mode == BERTH_LOAD_VERIFY_WARN)
         atomic_store(&p->mismatches, p->entries);
+    if (status == BERTH_OK)
+        status = check_headers(p, error);
     if (status == BERTH_OK)
         status = alloc_held(p, error);
     p->is_on = status == BERTH_OK;

@@ -7,7 +7,7 @@
  * one that is another's, and fail with the same words. Three steps:
  *
  *   init      which manifest; the texts that say so are the caller's
- *   read      what only one side has: before any weight is read
+ *   read      what only one side has, then the headers: before any weight is read
  *   compare   a tensor, when all its bytes have come; from any thread
  *
  * The digests of what has come are the job's: a load puts them together from pieces
@@ -62,8 +62,9 @@ berth_status berthi_promises_init(berthi_promises *promises, berth_context *cont
 void berthi_promises_fini(berthi_promises *promises);
 
 /*
- * Reads the manifest. `is_on` stays false where none is wanted, or none is there and none has
- * to be. MANIFEST_ENTRY: it is not of this model; or what reading a manifest fails with.
+ * Reads the manifest, and of the model what it promises of headers. `is_on` stays false
+ * where none is wanted, or none is there and none has to be. MANIFEST_ENTRY, DIGEST: it is
+ * not of this model; or what reading a manifest fails with.
  */
 berth_status berthi_promises_read(berthi_promises *promises, berth_error *error);
 

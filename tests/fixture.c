@@ -381,6 +381,23 @@ fixture_flip(const char *path, uint64_t offset, unsigned mask)
         die("cannot change", path);
 }
 
+void
+fixture_swap(const char *path, const char *from, const char *to)
+{
+    const size_t length = strlen(from);
+    size_t bytes;
+    char *const text = fixture_read(path, &bytes);
+    size_t at = 0;
+
+    while (at + length <= bytes && memcmp(text + at, from, length) != 0)
+        at++;
+    if (strlen(to) != length || at + length > bytes)
+        die("cannot change the text of", path);
+    memcpy(text + at, to, length);
+    fixture_write(path, text, bytes);
+    free(text);
+}
+
 /* ------------------------------------------------------------------- process */
 
 int

@@ -72,6 +72,8 @@ void fixture_tick(const char *path);
 void fixture_extend(const char *path, uint64_t by);
 /* Turns the bits of `mask` in the byte at `offset`. */
 void fixture_flip(const char *path, uint64_t offset, unsigned mask);
+/* Puts another text, as long, where this one stands first in the file, which has it. */
+void fixture_swap(const char *path, const char *from, const char *to);
 
 /* --------------------------------------------------------------- safetensors */
 

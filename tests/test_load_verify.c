@@ -256,6 +256,29 @@ test_damaged(void)
     }
 }
 
+/* The same bytes as numbers of another dtype: a header that is whole, and another. */
+static void
+test_damaged_header(void)
+{
+    const char *const folder = loaded_llama(1, "BF16", 1);
+    const char *const shard = fixture_format("%s/model.safetensors", folder);
+    loaded l;
+
+    (void)loaded_manifest(folder);
+    fixture_swap(shard, "\"BF16\"", "\"F16\" ");
+    load_as(&l, folder, &(wish){.workers = 1});
+    CHECK_EQ(l.status, BERTH_EINTEGRITY);
+    CHECK_EQ(l.error.reason, BERTH_REASON_DIGEST);
+    CHECK_CONTAINS(l.error.file, "model.safetensors");
+    CHECK_CONTAINS(l.error.message, "the header has another crc32");
+    loaded_end(&l);
+    load_as(&l, folder, &(wish){.verify = BERTH_LOAD_VERIFY_WARN});
+    CHECK_EQ(l.status, BERTH_OK);
+    CHECK_EQ(l.report.mismatches, 1);
+    loaded_end(&l);
+    CHECK_EQ(status_of(folder, &(wish){.verify = BERTH_LOAD_VERIFY_NONE}), BERTH_OK);
+}
+
 /* Statistics of what is encoded anew are read beside the conveyor. */
 static void
 test_damaged_statistics(void)
@@ -521,6 +544,7 @@ main(int argc, char **argv)
     T_RUN(test_manifest_that_cannot_be_opened);
     T_RUN(test_options);
     T_RUN(test_damaged);
+    T_RUN(test_damaged_header);
     T_RUN(test_damaged_statistics);
     T_RUN(test_source);
     T_RUN(test_entries);

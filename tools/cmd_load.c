@@ -119,11 +119,11 @@ static const char *const load_description[] = {
     "encoding by this machine. What a device encodes is among its copies. Then everything is "
     "given back.",
     "Where a manifest lies beside the model, each tensor is held against its crc32 in the "
-    "same pass: see berth-manifest(5). Exit code 5 names the first that is another, and, of a "
-    "manifest that --manifest names, what only one of the two has. What "
-    "stays on the disk is not read, and not verified, and a manifest says nothing of the "
-    "slices that a rank of tensor parallelism reads: they are counted, and --verify "
-    "refuses them.",
+    "same pass, and each file's header before it: see berth-manifest(5). Exit code 5 names the "
+    "first that is another, and, of a manifest that --manifest names, what only one of the two "
+    "has. What stays on the disk is not read, and not verified, and a manifest says nothing of "
+    "the slices that a rank of tensor parallelism reads: they are counted, and --verify refuses "
+    "them.",
     "With --check the checkpoint is read once more, and the digest of every tensor is "
     "compared with that of what lies on its tier; exit code 5 names the first that is "
     "another.",

@@ -993,6 +993,12 @@ typedef struct berth_convert_report {
                                   their bytes are copied, not decoded and encoded     */
     uint64_t device_memory;    /* of `devices` what the job takes at most; 0: the
                                   processor does all of it                            */
+    uint64_t verified_tensors; /* of the source that a manifest is about: held against it,
+                                  now or, of what is resumed, by what was noted then  */
+    uint64_t verified_bytes;   /* of these                                            */
+    uint64_t unverified_tensors; /* that a manifest has, and no output is made of     */
+    uint64_t mismatches;       /* LOAD_VERIFY_WARN: tensors and headers that are others,
+                                  and entries that only manifest or source has        */
     uint64_t reserved[2];
 } berth_convert_report;
 
@@ -1058,6 +1064,9 @@ typedef struct berth_convert_options {
                                  BERTH_EINVAL; 0: a note                              */
     uint64_t wait_ms;         /* longest wait for a device that does not move; 0: 60 s.
                                  Where no memory can be pinned, copies wait for ever  */
+    int32_t verify;           /* berth_load_verify, of the source: as a load does     */
+    uint32_t reserved32;
+    const char *manifest;     /* of the source; copied; NULL: as of a load            */
 } berth_convert_options;
 
 static inline void
@@ -1086,6 +1095,12 @@ berth_convert_options_init(berth_convert_options *options)
  * model is complete when that file is there and the journal is gone. What a run that
  * was cancelled, killed or out of space has finished is kept for one with `resume`,
  * which writes the same bytes; where nothing was finished, nothing is kept.
+ *
+ * Where a manifest lies beside the source, headers are held against it before this returns,
+ * and every tensor that is read as a load does it: what is another ends the job before its
+ * shard is finished, and nothing is published. What an earlier run has finished, and what
+ * other parts have, is held against it by the digests that they have noted, whatever they
+ * verified themselves. An output that was complete before is not looked into.
  * The checkpoint must outlive the job. Finish it with berth_job_finish().
  *
  * With `part_count`, several jobs, on any machines that see the same files, make
@@ -1096,11 +1111,13 @@ berth_convert_options_init(berth_convert_options *options)
  * killed is started again alone, with `resume`.
  *
  * Returns BERTH_OK, BERTH_EINVAL (options; an output that exists), BERTH_ENOENT (the
- * folder of the output, a file of rules), BERTH_EUNSUPPORTED (an encoding that berth names
- * but does not decode, or for which the device has no kernel), BERTH_EPOLICY
+ * folder of the output, a file of rules, a manifest that there has to be), BERTH_EINTEGRITY (a
+ * manifest of other files), what reading a manifest fails with, BERTH_EUNSUPPORTED (an encoding
+ * that berth names but does not decode, or for which the device has no kernel), BERTH_EPOLICY
  * (min_coverage), BERTH_EFORMAT, BERTH_ENOMEM, BERTH_EIO (a device that hangs for
  * `wait_ms`, too), BERTH_ENOFIT (the device has not
- * so much memory left), BERTH_ENODEV (it failed, or is lost).
+ * so much memory left), BERTH_ENODEV (it failed, or is lost). The job fails with
+ * BERTH_EINTEGRITY, too, naming the tensor that is not what the manifest says.
  */
 BERTH_API berth_status berth_convert_start(berth_context *context,
                                            berth_checkpoint *checkpoint,

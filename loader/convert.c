@@ -62,7 +62,7 @@ destroy_convert(void *user)
                        convert->recipe.output_count * sizeof *convert->crcs);
     berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, convert->is_nonfinite,
                        convert->recipe.weight_count * sizeof *convert->is_nonfinite);
-    berthi_convert_free_sources(convert);
+    berthi_convert_fini_sources(convert);
     berthi_part_free(convert);
     berthi_layout_destroy(convert->layout);
     berthi_recipe_fini(&convert->recipe);
@@ -139,8 +139,7 @@ lay_out(berthi_convert *convert, berth_error *error)
         berthi_memory_zalloc(convert->context, BERTHI_PURPOSE_TENSORS,
                              recipe->weight_count * sizeof *convert->is_nonfinite);
     return convert->crcs != NULL && convert->is_nonfinite != NULL
-                   && berthi_convert_alloc_sources(convert)
-               ? BERTH_OK
+               ? berthi_convert_init_sources(convert, error)
                : berthi_fail_memory(error, "starting a conversion");
 }
 
@@ -246,6 +245,8 @@ prepare(berthi_convert *convert, berth_error *error)
         status = berthi_convert_find_files(convert, error);
     if (status == BERTH_OK)
         status = berthi_convert_check_output(convert, error);
+    if (status == BERTH_OK)
+        status = berthi_convert_read_promises(convert, error);
     if (status != BERTH_OK)
         return status;
     plan(convert);
@@ -276,6 +277,8 @@ find_mistake(const berth_convert_options *options)
         return "has shards of less than 4096 bytes";
     if (options->io < BERTH_IO_AUTO || options->io > BERTH_IO_BUFFERED)
         return "has an unknown io";
+    if (options->verify < BERTH_LOAD_VERIFY_AUTO || options->verify > BERTH_LOAD_VERIFY_NONE)
+        return "has an unknown verify";
     if (options->devices != NULL
         && options->device >= berthi_devices_count(options->devices))
         return "has a device that is none of its devices";

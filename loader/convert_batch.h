@@ -230,6 +230,9 @@ void berthi_unit_digest(const berthi_batch *batch, const berthi_run *run,
 /* A companion has been read, and this is its crc. */
 void berthi_companion_digest(const berthi_batch *batch, const berthi_entry *entry,
                              uint32_t crc);
+/* The run has read all that its weight is made of; copied bytes come later. */
+berth_status berthi_run_hold_sources(const berthi_batch *batch, const berthi_run *run,
+                                     berth_error *error);
 
 /*
  * Bytes of the output in which the run has this role; nothing when it has none.

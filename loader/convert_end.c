@@ -190,6 +190,8 @@ berthi_run_end(berthi_batch *batch, berthi_run *run, berth_error *error)
     if (berthi_recipe_is_kept(run->weight))
         status = berthi_run_keep(batch, run, error);
     if (status == BERTH_OK)
+        status = berthi_run_hold_sources(batch, run, error);
+    if (status == BERTH_OK)
         status = note_nonfinite(batch, run, error);
     if (status == BERTH_OK)
         status = put_statistics(batch, run, error);

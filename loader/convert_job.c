@@ -176,6 +176,7 @@ static void
 fill_report(berthi_convert *convert, uint64_t begin_ns)
 {
     berth_convert_report *const report = &convert->report;
+    const berthi_promises *const promises = &convert->sources.promises;
     const uint64_t all_ns = berthi_sys_now_ns() - begin_ns;
     const uint64_t write_ns = atomic_load(&convert->write_ns);
 
@@ -193,6 +194,10 @@ fill_report(berthi_convert *convert, uint64_t begin_ns)
     report->bytes_written = atomic_load(&convert->written);
     report->shards = berthi_layout_shard_count(convert->layout);
     report->tensors_written = berthi_layout_tensor_count(convert->layout);
+    report->verified_tensors = atomic_load(&promises->tensors);
+    report->verified_bytes = atomic_load(&promises->bytes);
+    report->unverified_tensors = promises->unverified;
+    report->mismatches = atomic_load(&promises->mismatches);
     if (convert->options.report != NULL)
         *convert->options.report = *report;
 }

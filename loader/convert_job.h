@@ -24,6 +24,7 @@
 #include "loader/job.h"
 #include "loader/layout.h"
 #include "loader/manifest.h"
+#include "loader/promises.h"
 #include "loader/recipe.h"
 #include "loader/side_files.h"
 #include "loader/writer.h"
@@ -62,10 +63,11 @@ typedef struct berthi_part_share {
     uint32_t places_crc; /* of the lengths that it went by, as its notes say */
 } berthi_part_share;
 
-/* What is kept of the source's tensors, by number. */
+/* What is known of the source's tensors, by number. */
 typedef struct berthi_convert_sources {
-    _Atomic uint32_t *crcs; /* crc32 so far, of those that are read and not copied */
-    bool *is_read;          /* something of the output is made of it */
+    berthi_crcs crcs; /* so far; of copied ones when their shard is finished */
+    bool *is_read;    /* something of the output is made of it */
+    berthi_promises promises;
 } berthi_convert_sources;
 
 /* What a worker has for a unit: bytes of its values, and of what a piece becomes. */
@@ -303,7 +305,7 @@ typedef struct berthi_convert_notes {
 } berthi_convert_notes;
 
 /* The shard's bytes are complete. To be freed when it succeeds. */
-berth_status berthi_convert_make_notes(const berthi_convert *convert, uint32_t shard,
+berth_status berthi_convert_make_notes(berthi_convert *convert, uint32_t shard,
                                        berthi_convert_notes *out, berth_error *error);
 void berthi_convert_free_notes(const berthi_convert *convert,
                                berthi_convert_notes *notes);
@@ -318,9 +320,17 @@ berth_status berthi_convert_take_notes(berthi_convert *convert, uint32_t shard,
 
 /* ------------------------------------------------------------ convert_sources.c */
 
-/* There is a recipe. False: out of memory. */
-bool berthi_convert_alloc_sources(berthi_convert *convert);
-void berthi_convert_free_sources(berthi_convert *convert);
+/* There is a recipe. */
+berth_status berthi_convert_init_sources(berthi_convert *convert, berth_error *error);
+void berthi_convert_fini_sources(berthi_convert *convert);
+/* Reads the source's manifest, if there is one; fails with what it says of other files. */
+berth_status berthi_convert_read_promises(berthi_convert *convert, berth_error *error);
+/* Holds a tensor that is read to its end against it. */
+berth_status berthi_convert_hold_source(berthi_convert *convert, uint64_t tensor,
+                                        berth_error *error);
+/* The crc of an output is complete; that of a copied tensor is its source's, too. */
+berth_status berthi_convert_hold_copied(berthi_convert *convert, uint32_t output,
+                                        berth_error *error);
 /*
  * The tensors, 0 and on, whose crcs are computed while the weight is converted;
  * BERTH_NO_TENSOR behind the last.

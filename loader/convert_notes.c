@@ -88,6 +88,28 @@ next_source(source_walk *walk, uint64_t *out_tensor)
     return false;
 }
 
+/*
+ * Holds what the notes tell of the source against its manifest, of the weights of this part,
+ * or of all (0). What is in the notes is as they say.
+ */
+static berth_status
+hold_sources(berthi_convert *convert, uint32_t number, uint32_t part, berth_error *error)
+{
+    const berthi_layout_shard shard = berthi_layout_shard_at(convert->layout, number);
+    const berthi_recipe *const recipe = &convert->recipe;
+    source_walk walk = { .convert = convert, .number = number, .part = part };
+    uint64_t tensor;
+    berth_status status = BERTH_OK;
+
+    while (status == BERTH_OK && next_source(&walk, &tensor))
+        status = berthi_convert_hold_source(convert, tensor, error);
+    for (uint32_t i = 0; i < shard.tensor_count && status == BERTH_OK; i++)
+        if (is_of(convert, part,
+                  &recipe->weights[recipe->outputs[shard.tensors[i]].weight]))
+            status = berthi_convert_hold_copied(convert, shard.tensors[i], error);
+    return status;
+}
+
 /* --------------------------------------------------------------------- making */
 
 /* Without words they are only counted. */
@@ -183,7 +205,7 @@ note_sources(berthi_convert_notes *n, const berthi_convert *convert, uint32_t nu
     uint64_t tensor;
 
     while (next_source(&walk, &tensor))
-        note(n, atomic_load(&convert->sources.crcs[tensor]));
+        note(n, atomic_load(&convert->sources.crcs.tensors[tensor]));
 }
 
 static void
@@ -264,17 +286,22 @@ make_notes(const berthi_convert *convert, uint32_t number,
 }
 
 berth_status
-berthi_convert_make_notes(const berthi_convert *convert, uint32_t number,
+berthi_convert_make_notes(berthi_convert *convert, uint32_t number,
                           berthi_convert_notes *out, berth_error *error)
 {
-    return make_notes(convert, number, note_all, out, error);
+    const berth_status status = hold_sources(convert, number, 0, error);
+
+    return status == BERTH_OK ? make_notes(convert, number, note_all, out, error) : status;
 }
 
 berth_status
-berthi_part_make_notes(const berthi_convert *convert, uint32_t number,
+berthi_part_make_notes(berthi_convert *convert, uint32_t number,
                        berthi_convert_notes *out, berth_error *error)
 {
-    return make_notes(convert, number, note_part, out, error);
+    const berth_status status =
+        hold_sources(convert, number, convert->options.part, error);
+
+    return status == BERTH_OK ? make_notes(convert, number, note_part, out, error) : status;
 }
 
 void
@@ -362,7 +389,7 @@ take_sources(berthi_convert *convert, note_reader *r, uint32_t number, uint32_t 
     uint64_t tensor;
 
     while (next_source(&walk, &tensor))
-        atomic_store(&convert->sources.crcs[tensor], next_note(r));
+        atomic_store(&convert->sources.crcs.tensors[tensor], next_note(r));
 }
 
 berth_status
@@ -389,7 +416,7 @@ berthi_convert_take_notes(berthi_convert *convert, uint32_t number,
         return berthi_convert_fail_adoption(file->name, error);
     for (uint32_t i = 0; i < shard.tensor_count; i++)
         atomic_store(&convert->crcs[shard.tensors[i]], next_note(&r));
-    return BERTH_OK;
+    return hold_sources(convert, number, 0, error);
 }
 
 /* False when it is none of this part's, or longer than there was room for. */
@@ -437,6 +464,7 @@ berthi_part_take_notes(berthi_convert *convert, uint32_t part, uint32_t number,
     take_sources(convert, &r, number, part);
     if (convert->is_exchanging)
         take_places(convert, part, number, next_note(&r));
-    return r.left == 0 && !r.is_short ? BERTH_OK
-                                      : berthi_convert_fail_adoption(file->name, error);
+    if (r.left != 0 || r.is_short)
+        return berthi_convert_fail_adoption(file->name, error);
+    return hold_sources(convert, number, part, error);
 }

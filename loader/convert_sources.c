@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * convert_sources.c - what the manifest says of the source: the crc32 of each
- * tensor that is read, taken as its bytes come by.
+ * convert_sources.c - the crc32 of each tensor of the source that is read, taken as its
+ * bytes come by: for the manifest of the output, and to hold the source against its own.
  *
  * Units of a weight are digested in any order, and their spans may share a byte: a
  * unit owns what lies behind the span before it. A copied weight has the crc that
  * it has in the output, so nothing is computed for it, but for its statistics.
+ *
+ * What a tensor has become is held against the source's manifest (promises.h) twice: when
+ * its weight has been read, so that a damaged one ends the job there, and when notes of its
+ * shard are made or taken (convert_notes.c). The second is for what is known only then, or
+ * was read by others: bytes that are copied, shards that an earlier run has finished, and
+ * parts, whatever these were to verify. No notes with a digest that is another are ever made
+ * by a job that verifies, so nothing of a damaged source is left for a resume.
  */
 #include <string.h>
 
@@ -29,39 +36,49 @@ mark(berthi_convert *convert, const berthi_recipe_weight *weight)
         convert->sources.is_read[c->table.by_name[record->companions[i]]] = true;
 }
 
-bool
-berthi_convert_alloc_sources(berthi_convert *convert)
+berth_status
+berthi_convert_init_sources(berthi_convert *convert, berth_error *error)
 {
     const uint64_t count = convert->checkpoint->table.entry_count;
+    const berthi_promises_options options = { .mode = convert->options.verify,
+                                              .manifest = convert->options.manifest,
+                                              .let_pass = "converted all the same" };
     berthi_convert_sources *const sources = &convert->sources;
+    berth_status status = berthi_crcs_init(&sources->crcs, convert->context,
+                                           convert->checkpoint, error);
 
-    sources->crcs = berthi_memory_zalloc(convert->context, BERTHI_PURPOSE_TENSORS,
-                                         count * sizeof *sources->crcs);
+    if (status == BERTH_OK)
+        status = berthi_promises_init(&sources->promises, convert->context,
+                                      convert->checkpoint, &options, error);
+    if (status != BERTH_OK)
+        return status;
     sources->is_read = berthi_memory_zalloc(convert->context, BERTHI_PURPOSE_TENSORS,
                                             count * sizeof *sources->is_read);
-    if (sources->crcs == NULL || sources->is_read == NULL)
-        return false;
+    if (sources->is_read == NULL)
+        return berthi_fail_memory(error, "starting a conversion");
     for (uint32_t i = 0; i < convert->recipe.weight_count; i++)
         mark(convert, &convert->recipe.weights[i]);
-    return true;
+    return BERTH_OK;
 }
 
 void
-berthi_convert_free_sources(berthi_convert *convert)
+berthi_convert_fini_sources(berthi_convert *convert)
 {
     const uint64_t count = convert->checkpoint->table.entry_count;
     berthi_convert_sources *const sources = &convert->sources;
 
-    berthi_memory_free(convert->context, BERTHI_PURPOSE_TENSORS, sources->crcs,
-                       count * sizeof *sources->crcs);
     berthi_memory_free(convert->context, BERTHI_PURPOSE_TENSORS, sources->is_read,
                        count * sizeof *sources->is_read);
+    berthi_promises_fini(&sources->promises);
+    berthi_crcs_fini(&sources->crcs);
 }
+
+/* --------------------------------------------------------------------- digests */
 
 void
 berthi_run_forget_source(const berthi_batch *batch, const berthi_run *run)
 {
-    atomic_store(&batch->convert->sources.crcs[run->weight->tensor], 0);
+    atomic_store(&batch->convert->sources.crcs.tensors[run->weight->tensor], 0);
 }
 
 void
@@ -77,7 +94,7 @@ berthi_unit_digest(const berthi_batch *batch, const berthi_run *run,
         return;
     owned = berthi_decoder_extent(&run->decoder, 0, unit->first).bytes;
     crc = berthi_digest_crc32(0, bytes + (owned - span.begin), (size_t)(end - owned));
-    atomic_fetch_xor(&batch->convert->sources.crcs[run->weight->tensor],
+    atomic_fetch_xor(&batch->convert->sources.crcs.tensors[run->weight->tensor],
                      berthi_digest_shift(crc, run->stored_bytes - end));
 }
 
@@ -88,7 +105,7 @@ berthi_companion_digest(const berthi_batch *batch, const berthi_entry *entry,
     const berthi_convert *const convert = batch->convert;
     const berthi_entry *const entries = convert->checkpoint->table.entries;
 
-    atomic_store(&convert->sources.crcs[entry - entries], crc);
+    atomic_store(&convert->sources.crcs.tensors[entry - entries], crc);
 }
 
 /* ---------------------------------------------------------- tensors of a weight */
@@ -113,6 +130,61 @@ berthi_convert_source(const berthi_convert *convert, const berthi_recipe_weight 
     return convert->sources.is_read[tensor] ? tensor : BERTH_NO_TENSOR;
 }
 
+/* -------------------------------------------------------------------- promises */
+
+berth_status
+berthi_convert_read_promises(berthi_convert *convert, berth_error *error)
+{
+    berthi_convert_sources *const sources = &convert->sources;
+    const berth_status status = berthi_promises_read(&sources->promises, error);
+
+    for (uint64_t i = 0; i < convert->checkpoint->table.entry_count; i++)
+        if (!sources->is_read[i])
+            berthi_promises_leave(&sources->promises, i);
+    return status;
+}
+
+berth_status
+berthi_convert_hold_source(berthi_convert *convert, uint64_t tensor, berth_error *error)
+{
+    berthi_convert_sources *const sources = &convert->sources;
+
+    return berthi_promises_compare(&sources->promises, &sources->crcs, tensor, error);
+}
+
+berth_status
+berthi_convert_hold_copied(berthi_convert *convert, uint32_t output, berth_error *error)
+{
+    const berthi_recipe *const recipe = &convert->recipe;
+    const berthi_recipe_weight *const weight =
+        &recipe->weights[recipe->outputs[output].weight];
+
+    if (!weight->is_copied || weight->first_output != output)
+        return BERTH_OK;
+    atomic_store(&convert->sources.crcs.tensors[weight->tensor],
+                 atomic_load(&convert->crcs[output]));
+    return berthi_convert_hold_source(convert, weight->tensor, error);
+}
+
+berth_status
+berthi_run_hold_sources(const berthi_batch *batch, const berthi_run *run,
+                        berth_error *error)
+{
+    berthi_convert *const convert = batch->convert;
+    berth_status status = BERTH_OK;
+
+    if (batch->is_measuring)
+        return BERTH_OK;
+    for (uint32_t i = 0; status == BERTH_OK; i++) {
+        const uint64_t tensor = berthi_convert_source(convert, run->weight, i);
+
+        if (tensor == BERTH_NO_TENSOR)
+            break;
+        status = berthi_convert_hold_source(convert, tensor, error);
+    }
+    return status;
+}
+
 /* -------------------------------------------------------------------- manifest */
 
 static void
@@ -131,7 +203,7 @@ list_tensors(const berthi_convert *convert, uint32_t shard,
             &(berthi_manifest_tensor){
                 .name = berthi_table_name(table, number),
                 .name_length = table->entries[number].name_length,
-                .crc32 = atomic_load(&convert->sources.crcs[number]),
+                .crc32 = atomic_load(&convert->sources.crcs.tensors[number]),
             });
     }
 }
@@ -140,15 +212,7 @@ void
 berthi_convert_list_sources(berthi_convert *convert, berthi_manifest_writer *writer)
 {
     const berth_checkpoint *const c = convert->checkpoint;
-    const berthi_recipe *const recipe = &convert->recipe;
 
-    for (uint32_t i = 0; i < recipe->weight_count; i++) {
-        const berthi_recipe_weight *const weight = &recipe->weights[i];
-
-        if (weight->is_copied)
-            atomic_store(&convert->sources.crcs[weight->tensor],
-                         atomic_load(&convert->crcs[weight->first_output]));
-    }
     for (uint32_t i = 0; i < c->shard_count; i++) {
         const berthi_manifest_source source = {
             .file = c->shards[i].name,

@@ -60,7 +60,7 @@ berth_status berthi_part_forget(berthi_convert *convert, berth_error *error);
 /* ---------------------------------------------------------------- convert_notes.c */
 
 /* Words in the journal of a part about what it converts with a shard. */
-berth_status berthi_part_make_notes(const berthi_convert *convert, uint32_t shard,
+berth_status berthi_part_make_notes(berthi_convert *convert, uint32_t shard,
                                     berthi_convert_notes *out, berth_error *error);
 /* Takes them: lengths, checksums. JOURNAL: they are none of this part. */
 berth_status berthi_part_take_notes(berthi_convert *convert, uint32_t part,

@@ -250,13 +250,14 @@ berth_status
 berthi_promises_compare(berthi_promises *p, const berthi_crcs *actual, uint64_t tensor,
                         berth_error *error)
 {
-    const berthi_entry *const entry = &p->checkpoint->table.entries[tensor];
+    const berthi_entry *entry;
     berth_error details;
     bool is_first;
     berth_status status;
 
     if (!berthi_promises_has(p, tensor))
         return BERTH_OK;
+    entry = &p->checkpoint->table.entries[tensor];
     is_first = !atomic_exchange(&p->is_held[tensor], true);
     if (is_first) {
         atomic_fetch_add(&p->tensors, 1);

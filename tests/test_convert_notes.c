@@ -68,7 +68,7 @@ begin(void)
     c->recipe.output_count = COUNT;
     c->recipe.weight_count = COUNT;
     c->crcs = scene.crcs;
-    c->sources.crcs = scene.source_crcs;
+    c->sources.crcs.tensors = scene.source_crcs;
     c->is_nonfinite = scene.is_nonfinite;
     CHECK_EQ(berthi_layout_create(context, scene.tensors, COUNT, &options, &c->layout, &error),
              BERTH_OK);

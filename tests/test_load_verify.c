@@ -13,29 +13,9 @@
 #include "tests/loaded.h"
 #include "tests/sliced.h"
 #include "tests/t.h"
+#include "tests/verified.h"
 
 #define UP "model.layers.0.mlp.up_proj.weight"
-
-/* Turns a bit of a stored tensor: of its byte at `at`, from the end if negative. */
-static void
-damage(const char *folder, const char *name, int64_t at)
-{
-    berth_checkpoint *checkpoint;
-    berth_context *context;
-    berth_tensor tensor;
-    berth_shard shard;
-    uint64_t number;
-
-    T_REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
-    T_REQUIRE(berth_checkpoint_open(context, folder, NULL, &checkpoint, NULL) == BERTH_OK);
-    number = berth_checkpoint_find(checkpoint, name, strlen(name));
-    T_REQUIRE(berth_checkpoint_tensor(checkpoint, number, &tensor) == BERTH_OK);
-    berth_checkpoint_shard(checkpoint, tensor.shard, &shard);
-    fixture_flip(fixture_format("%s/%s", folder, shard.file),
-                 tensor.file_offset + (at < 0 ? tensor.bytes : 0) + (uint64_t)at, 0x10);
-    berth_checkpoint_close(checkpoint);
-    berth_context_destroy(context);
-}
 
 /* Replaces a text in a file once. */
 static void
@@ -134,7 +114,7 @@ test_encoded_before_a_failure(void)
     loaded l;
 
     (void)loaded_manifest(folder);
-    damage(folder, UP, 0);
+    verified_damage(folder, UP, 0);
     load_as(&l, folder, &(wish){ .workers = 1, .type = BERTH_ENCODING_NF4,
                                  .verify = BERTH_LOAD_VERIFY_NONE });
     CHECK_EQ(l.status, BERTH_OK);
@@ -239,7 +219,7 @@ test_damaged(void)
     for (size_t i = 0; i < 3; i++) {
         loaded l;
 
-        damage(folder, UP, places[i]);
+        verified_damage(folder, UP, places[i]);
         check_found(folder, &(wish){.workers = 1}, UP);
         check_found(folder, &(wish){.workers = 4, .type = BERTH_ENCODING_NF4}, UP);
         check_found(folder, &(wish){.verify = BERTH_LOAD_VERIFY_REQUIRE}, UP);
@@ -251,7 +231,7 @@ test_damaged(void)
         CHECK_EQ(l.report.verified_tensors, l.p.summary.berth_count);
         loaded_end(&l);
         CHECK_EQ(status_of(folder, &(wish){.verify = BERTH_LOAD_VERIFY_NONE}), BERTH_OK);
-        damage(folder, UP, places[i]); /* whole again */
+        verified_damage(folder, UP, places[i]); /* whole again */
         CHECK_EQ(status_of(folder, &(wish){.workers = 0}), BERTH_OK);
     }
 }
@@ -297,7 +277,7 @@ test_damaged_statistics(void)
     CHECK_EQ(loaded_see_checked(&l, &report), BERTH_OK);
     CHECK_EQ(report.bytes_read, l.report.verified_bytes);
     loaded_end(&l);
-    damage(folder, UP ".absmax", -1);
+    verified_damage(folder, UP ".absmax", -1);
     check_found(folder, &(wish){.type = BERTH_ENCODING_INT8}, UP ".absmax");
     /* Copied, they are parts like others. */
     check_found(folder, &(wish){.type = BERTH_ENCODING_NATIVE}, UP ".absmax");
@@ -321,7 +301,7 @@ test_source(void)
         t_note("%s", l.error.message);
     CHECK_EQ(l.report.verified_bytes, l.report.placed_bytes);
     loaded_end(&l);
-    damage(folder, UP, 7);
+    verified_damage(folder, UP, 7);
     check_found(folder, &w, UP);
 }
 
@@ -422,7 +402,7 @@ test_warnings(void)
 
     check_warning(folder, BERTH_LOAD_VERIFY_AUTO, 0, NULL);
     check_warning(folder, BERTH_LOAD_VERIFY_WARN, 0, NULL);
-    damage(folder, UP, 0);
+    verified_damage(folder, UP, 0);
     check_warning(folder, BERTH_LOAD_VERIFY_WARN, 0, "loaded all the same");
     edit(manifest, UP, UP "x");
     check_warning(folder, BERTH_LOAD_VERIFY_WARN, 0, "not verified: ");
@@ -448,14 +428,14 @@ test_warnings_of_slices(void)
 
 /* What is whole is verified, and the rest is counted. */
 static void
-check_sliced(const char *folder, int32_t verify, uint64_t verified, uint64_t unverified)
+check_sliced(const char *folder, int32_t verify, uint64_t verified_count, uint64_t unverified)
 {
     loaded l;
 
     load_as(&l, folder, &(wish){.verify = verify, .ranks = 4});
     if (!CHECK_EQ(l.status, BERTH_OK))
         t_note("%s", l.error.message);
-    CHECK_EQ(l.report.verified_tensors, verified);
+    CHECK_EQ(l.report.verified_tensors, verified_count);
     CHECK_EQ(l.report.unverified_tensors, unverified);
     CHECK_EQ(l.report.mismatches, 0);
     loaded_end(&l);
@@ -498,9 +478,9 @@ test_slices(void)
     CHECK_EQ(l.report.unverified_tensors, 0);
     loaded_end(&l);
     /* Of what is cut nothing is said, right or wrong. */
-    damage(folder, ROWS, -1);
+    verified_damage(folder, ROWS, -1);
     check_sliced(folder, BERTH_LOAD_VERIFY_AUTO, 3, SLICED_SMALL_TENSORS - 3);
-    damage(folder, NORM, 0);
+    verified_damage(folder, NORM, 0);
     check_found(folder, &(wish){.ranks = 4}, NORM);
 }
 

@@ -145,3 +145,23 @@ verified_make_overlap(void)
                   "\nf " SHARD_2 "\n");
     return folder;
 }
+
+void
+verified_damage(const char *folder, const char *name, int64_t at)
+{
+    berth_checkpoint *checkpoint;
+    berth_context *context;
+    berth_tensor tensor;
+    berth_shard shard;
+    uint64_t number;
+
+    T_REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
+    checkpoint = verified_open(context, folder, NULL);
+    number = berth_checkpoint_find(checkpoint, name, strlen(name));
+    T_REQUIRE(berth_checkpoint_tensor(checkpoint, number, &tensor) == BERTH_OK);
+    berth_checkpoint_shard(checkpoint, tensor.shard, &shard);
+    fixture_flip(fixture_format("%s/%s", folder, shard.file),
+                 tensor.file_offset + (at < 0 ? tensor.bytes : 0) + (uint64_t)at, 0x10);
+    berth_checkpoint_close(checkpoint);
+    berth_context_destroy(context);
+}

@@ -49,4 +49,7 @@ const char *verified_make_model(void);
  */
 const char *verified_make_overlap(void);
 
+/* Turns a bit of a stored tensor: of its byte at `at`, from the end if negative. */
+void verified_damage(const char *folder, const char *name, int64_t at);
+
 #endif

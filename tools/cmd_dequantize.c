@@ -32,6 +32,7 @@ static const char *const dequantize_description[] = {
     "The values are those that the quantized model computes with, rounded once; what "
     "quantizing has lost does not come back.",
     CONVERT_OUTPUT_TEXT,
+    CONVERT_VERIFY_TEXT,
     "With --device a GPU decodes 4-bit and 8-bit weights of bitsandbytes, a piece at a time: it "
     "needs less than 60 MiB of its memory, whatever the model, and --dry-run says how much. "
     "Reading, second levels of double quantization, other encodings, what is cast, and writing "

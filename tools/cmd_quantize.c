@@ -61,6 +61,7 @@ static const char *const quantize_description[] = {
     "run: 8 bits beside 4 or codes of what is no layer, by rules, and a tied head that "
     "--skip-modules does not name.",
     CONVERT_OUTPUT_TEXT,
+    CONVERT_VERIFY_TEXT,
     "With --device a GPU encodes what is to be quantized, a piece at a time: it needs less than "
     "60 MiB of its memory, whatever the model, and --dry-run says how much. Reading, what is "
     "decoded or cast before it is encoded, second levels of double quantization and writing stay "

@@ -31,6 +31,10 @@ check_arguments(const cli_call *call)
         status = cli_refuse(call, "resume", "with --dry-run");
     if (status == BERTH_OK && a->is_dry)
         status = cli_refuse(call, "join", "with --dry-run");
+    if (status == BERTH_OK && a->is_unverified)
+        status = cli_refuse(call, "verify", "with --no-verify");
+    if (status == BERTH_OK && a->is_unverified)
+        status = cli_refuse(call, "manifest", "with --no-verify");
     if (status == BERTH_OK && a->wants_json)
         status = cli_refuse(call, "quiet", "with --json");
     return status == BERTH_OK ? progress_check(call, &a->progress) : status;
@@ -110,6 +114,10 @@ fill_options(conversion *c, berth_convert_options *options)
     options->part_count = c->share.count;
     options->part = c->share.part;
     options->join = a->is_joining;
+    options->verify = a->has_to_verify   ? BERTH_LOAD_VERIFY_REQUIRE
+                      : a->is_unverified ? BERTH_LOAD_VERIFY_NONE
+                                         : BERTH_LOAD_VERIFY_AUTO;
+    options->manifest = a->manifest;
     options->io = a->io;
     options->workers = a->jobs;
     options->ring_bytes = a->ring_bytes;

@@ -19,6 +19,9 @@ typedef struct convert_arguments {
     int32_t compute_dtype;       /* in CONVERT_COMPUTE_DTYPES */
     bool rejects_nonfinite;
     const char *device; /* words; NULL: the processor */
+    bool has_to_verify;
+    bool is_unverified;
+    const char *manifest;
     const char *min_coverage;
 
     uint64_t max_shard_bytes;
@@ -49,6 +52,16 @@ typedef struct convert_arguments {
     "interrupted run has finished stays in OUT for --resume, which writes the same bytes; "  \
     "IN is never changed."
 
+#define CONVERT_VERIFY_TEXT                                                                \
+    "Where a manifest lies beside IN, every byte that is converted is held against it on its " \
+    "way, and each file's header before that: see berth-manifest(5). Exit code 5 names what is " \
+    "another, and OUT does not become a model. What an earlier run or other parts have "    \
+    "converted is held against it by the digests that they have noted; an OUT that was "     \
+    "finished before is left alone. Tensors that OUT is not made of are not read: they are " \
+    "counted. Files beside the weights are not compared, nor are a hub's blobs with their "  \
+    "SHA-256, for which files have to be read in their order: `berth verify --digest` does " \
+    "both, before."
+
 #define CONVERT_PARTS_TEXT                                                                 \
     "Several processes share the work with --part, on any machines that see the same "     \
     "files: the same command with another I/N each. With auto the rank comes from "        \
@@ -70,6 +83,14 @@ typedef struct convert_arguments {
       "do only this share: N processes make one OUT; or auto, auto/N" },                   \
     { "join", '\0', CLI_FLAG, offsetof(convert_arguments, is_joining), NULL, NULL, NULL,  \
       "put together what all parts have finished" },                                       \
+    { "verify", '\0', CLI_FLAG, offsetof(convert_arguments, has_to_verify), NULL, NULL,   \
+      NULL, "there has to be a manifest of IN, and all that is stored in it; without this, " \
+            "what a manifest has is verified" },                                            \
+    { "no-verify", '\0', CLI_FLAG, offsetof(convert_arguments, is_unverified), NULL, NULL, \
+      NULL, "leave a manifest of IN alone" },                                              \
+    { "manifest", '\0', CLI_INPUT, offsetof(convert_arguments, manifest), "FILE", NULL,   \
+      NULL, "verify IN with this one; without it, berth.manifest.json beside it, or of a "  \
+            "single file IN.berth.manifest.json where that is there" },                     \
     { "dry-run", 'n', CLI_FLAG, offsetof(convert_arguments, is_dry), NULL, NULL, NULL,    \
       "decide, count, report; write nothing" },                                            \
     { "jobs", 'j', CLI_NUMBER, offsetof(convert_arguments, jobs), "N", NULL, NULL,        \

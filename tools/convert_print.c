@@ -111,6 +111,28 @@ print_effort(const conversion *c)
                   r->io_path, r->read_seconds, r->convert_seconds, r->write_seconds);
 }
 
+/* What of the source was held against its manifest, and what of that was not read. */
+static void
+print_verified(const conversion *c)
+{
+    const berth_convert_report *const r = &c->result;
+    session *const s = c->s;
+    char bytes[BERTH_SIZE_CAPACITY];
+
+    if (r->verified_tensors > 0) {
+        session_print_word(s, "ok", COLOUR_GOOD);
+        output_format(&s->out, "%" PRIu64 " stored tensor%s as the manifest says, %s\n",
+                      r->verified_tensors, text_plural(r->verified_tensors),
+                      berth_size_format(r->verified_bytes, bytes));
+    }
+    if (r->unverified_tensors > 0) {
+        session_print_word(s, "--", COLOUR_DIM);
+        output_format(&s->out, "%" PRIu64 " stored tensor%s not verified: nothing is made of "
+                               "them\n",
+                      r->unverified_tensors, text_plural(r->unverified_tensors));
+    }
+}
+
 /* Who encoded, or decoded; a description says of itself that it is simulated. */
 static void
 print_device(const conversion *c)
@@ -151,6 +173,7 @@ convert_print_end(const conversion *c, berth_status status)
     if (c->a->is_quiet || status != BERTH_OK)
         return;
     print_output(c);
+    print_verified(c);
     if (!c->a->is_dry)
         print_effort(c);
     if (!c->a->is_dry)
@@ -178,6 +201,9 @@ write_result(json_writer *w, const conversion *c)
     json_number(w, "bytes_read", r->bytes_read);
     json_number(w, "bytes_written", r->bytes_written);
     json_number(w, "bytes_resumed", r->bytes_resumed);
+    json_number(w, "verified_tensors", r->verified_tensors);
+    json_number(w, "verified_bytes", r->verified_bytes);
+    json_number(w, "unverified_tensors", r->unverified_tensors);
     json_number(w, "tensors_written", r->tensors_written);
     json_number(w, "parameters", r->parameters);
     json_number(w, "quantized_weights", r->quantized);

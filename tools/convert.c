@@ -31,6 +31,10 @@ check_arguments(const cli_call *call)
         status = cli_refuse(call, "resume", "with --dry-run");
     if (status == BERTH_OK && a->is_dry)
         status = cli_refuse(call, "join", "with --dry-run");
+    if (status == BERTH_OK && a->is_dry)
+        status = cli_refuse(call, "verify-blobs", "with --dry-run");
+    if (status == BERTH_OK && a->is_joining)
+        status = cli_refuse(call, "verify-blobs", "with --join");
     if (status == BERTH_OK && a->is_unverified)
         status = cli_refuse(call, "verify", "with --no-verify");
     if (status == BERTH_OK && a->is_unverified)
@@ -210,6 +214,49 @@ show_coverage(conversion *c)
     progress_show(&c->s->progress);
 }
 
+/* Who asks for it wants to know that it was done. */
+static berth_status
+check_blobs(const conversion *c)
+{
+    const cli_command *const command = c->s->call->command;
+
+    if (c->blobs.blobs_unchecked > 0)
+        return cli_failure(command, BERTH_EUNSUPPORTED,
+                           "--verify-blobs: libcrypto is not there, which computes SHA-256");
+    if (c->blobs.blobs_checked == 0)
+        return cli_failure(command, BERTH_ENOENT,
+                           "--verify-blobs: no file of IN is a blob of the hub's cache that is "
+                           "called by its SHA-256");
+    return BERTH_OK;
+}
+
+/* A SHA-256 takes files as a whole and in their order, which no conversion reads them in. */
+static berth_status
+verify_blobs(conversion *c)
+{
+    berth_verify_options options;
+    berth_job *job = NULL;
+    berth_error error;
+    berth_status status;
+
+    if (!c->a->verifies_blobs)
+        return BERTH_OK;
+    berth_verify_options_init(&options);
+    options.io = c->a->io;
+    options.progress = session_progress;
+    options.progress_user = c->s;
+    options.report = &c->blobs;
+    interrupt_job_begin();
+    status = berth_verify_start(c->s->context, c->checkpoint, &options, &job, &error);
+    if (status == BERTH_OK)
+        status = session_see_through(c->s, job, &error);
+    interrupt_job_end();
+    if (status == BERTH_OK)
+        return check_blobs(c);
+    tell_error(c, &error);
+    return status;
+}
+
 static berth_status
 run_job(conversion *c)
 {
@@ -245,6 +292,8 @@ run(conversion *c)
     status = open_model(c);
     if (status == BERTH_OK)
         status = open_device(c);
+    if (status == BERTH_OK)
+        status = verify_blobs(c);
     if (status == BERTH_OK)
         status = run_job(c);
     if (c->coverage.is_out_of_memory && status == BERTH_OK)

@@ -22,6 +22,7 @@ typedef struct convert_arguments {
     bool has_to_verify;
     bool is_unverified;
     const char *manifest;
+    bool verifies_blobs;
     const char *min_coverage;
 
     uint64_t max_shard_bytes;
@@ -58,9 +59,10 @@ typedef struct convert_arguments {
     "another, and OUT does not become a model. What an earlier run or other parts have "    \
     "converted is held against it by the digests that they have noted; an OUT that was "     \
     "finished before is left alone. Tensors that OUT is not made of are not read: they are " \
-    "counted. Files beside the weights are not compared, nor are a hub's blobs with their "  \
-    "SHA-256, for which files have to be read in their order: `berth verify --digest` does " \
-    "both, before."
+    "counted. Files beside the weights are not compared: `berth verify --digest` does that. " \
+    "--verify-blobs holds a model of the hub's cache against the SHA-256 that its blobs are "  \
+    "called by, before anything is written. Files are read as a whole for that, and then "   \
+    "once more; with --part by each process."
 
 #define CONVERT_PARTS_TEXT                                                                 \
     "Several processes share the work with --part, on any machines that see the same "     \
@@ -91,6 +93,9 @@ typedef struct convert_arguments {
     { "manifest", '\0', CLI_INPUT, offsetof(convert_arguments, manifest), "FILE", NULL,   \
       NULL, "verify IN with this one; without it, berth.manifest.json beside it, or of a "  \
             "single file IN.berth.manifest.json where that is there" },                     \
+    { "verify-blobs", '\0', CLI_FLAG, offsetof(convert_arguments, verifies_blobs), NULL,  \
+      NULL, NULL, "first read all of IN and compare hub blobs with their SHA-256: there has " \
+                  "to be one" },                                                            \
     { "dry-run", 'n', CLI_FLAG, offsetof(convert_arguments, is_dry), NULL, NULL, NULL,    \
       "decide, count, report; write nothing" },                                            \
     { "jobs", 'j', CLI_NUMBER, offsetof(convert_arguments, jobs), "N", NULL, NULL,        \

@@ -119,6 +119,12 @@ print_verified(const conversion *c)
     session *const s = c->s;
     char bytes[BERTH_SIZE_CAPACITY];
 
+    if (c->blobs.blobs_checked > 0) {
+        session_print_word(s, "ok", COLOUR_GOOD);
+        output_format(&s->out, "%" PRIu64 " hub blob%s SHA-256\n",
+                      c->blobs.blobs_checked,
+                      c->blobs.blobs_checked == 1 ? " matches its" : "s match their");
+    }
     if (r->verified_tensors > 0) {
         session_print_word(s, "ok", COLOUR_GOOD);
         output_format(&s->out, "%" PRIu64 " stored tensor%s as the manifest says, %s\n",
@@ -204,6 +210,7 @@ write_result(json_writer *w, const conversion *c)
     json_number(w, "verified_tensors", r->verified_tensors);
     json_number(w, "verified_bytes", r->verified_bytes);
     json_number(w, "unverified_tensors", r->unverified_tensors);
+    json_number(w, "blobs_checked", c->blobs.blobs_checked);
     json_number(w, "tensors_written", r->tensors_written);
     json_number(w, "parameters", r->parameters);
     json_number(w, "quantized_weights", r->quantized);

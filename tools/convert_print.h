@@ -17,6 +17,7 @@ typedef struct conversion {
     berth_devices *devices; /* one; NULL: the processor */
     berth_device device;    /* of it */
     berth_convert_report result;
+    berth_verify_report blobs; /* with --verify-blobs */
     bool has_started; /* `result` says something */
     coverage coverage;
     report report; /* JSON; its counts in text, too */

@@ -20,7 +20,7 @@ ALIASES(head_keys, "num_attention_heads", "n_head", "num_heads", "n_heads", "att
 ALIASES(kv_head_keys, "num_key_value_heads", "num_kv_heads");
 ALIASES(head_dim_keys, "head_dim", "d_kv", "kv_channels");
 ALIASES(intermediate_keys, "block_ff_dim", "intermediate_size", "n_inner", "ffn_dim",
-        "d_ff", "ffn_hidden_size", "hidden_dim");
+        "d_ff", "ffn_hidden_size", "hidden_dim", "dff");
 ALIASES(vocabulary_keys, "vocab_size");
 ALIASES(position_keys, "max_position_embeddings", "n_positions", "max_sequence_length",
         "max_target_positions", "max_seq_len", "max_decoder_position_embeddings");
@@ -420,6 +420,7 @@ read_model(berthi_shape_reading *r)
         berthi_shape_read_shared(r);
     if (family->traits & BERTHI_TRAIT_NESTED_PAIR)
         berthi_shape_read_nested(r);
+    berthi_shape_read_extras(r);
 }
 
 berth_status

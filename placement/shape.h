@@ -6,7 +6,7 @@
  * Pure: a parsed config.json in, a struct of plain numbers out. config.json is
  * untrusted: every number has a range, and one outside it is CONFIG_JSON naming
  * its key. What the file leaves out comes from the defaults of the model_type's
- * configuration class, of which shape_family.c knows some 150; any other is
+ * configuration class, of which shape_family.c knows some 170; any other is
  * counted as a dense gated decoder (the shape of Llama), and `is_known` is false.
  *
  * Multimodal models: the language model's numbers, from "text_config" (or
@@ -45,6 +45,7 @@ typedef enum berthi_state_kind {
     BERTHI_STATE_MAMBA2,
     BERTHI_STATE_APART,       /* DELTA, each matrix by itself: OLMo Hybrid          */
     BERTHI_STATE_RANKED,      /* the same, with gates of low rank: Kimi Linear      */
+    BERTHI_STATE_MIXED,       /* of a token and the one before it: RWKV             */
     BERTHI_STATE_LIGHTNING    /* plain linear attention: MiniMax                    */
 } berthi_state_kind;
 
@@ -69,6 +70,7 @@ typedef struct berthi_state_layer {
     uint64_t kernel;      /* positions of the convolution; 0: there is none         */
     bool has_bias;        /* of its linear layers                                   */
     bool has_output_bias; /* of the last of them                                    */
+    bool has_key_steps;   /* APART: what it forgets is told by parts of keys        */
     bool has_norm;        /* MAMBA: of steps and states; MAMBA2: of the values      */
     bool has_kernel_bias; /* of the convolution                                     */
 } berthi_state_layer;
@@ -98,6 +100,7 @@ typedef struct berthi_layer {
     int32_t attention;            /* berthi_attention                               */
     bool is_encoder;
     bool has_cross;               /* and reads an encoder's output                  */
+    bool looks;                   /* at pictures alone: `has_cross`, and keeps no token */
     bool shares_cache;            /* has no keys and values but a layer's before it */
     bool has_equal_values;        /* keys serve as values                           */
     uint64_t window;              /* tokens it looks back; 0: all                   */
@@ -143,6 +146,7 @@ typedef struct berthi_shape {
     uint64_t vocabulary;       /* V                                                 */
     uint64_t word_tables;      /* of the embeddings, for one reader each            */
     uint64_t other_words;      /* rows of one more such table, of a reader's own words; 0: none */
+    uint64_t unsaid_words;     /* more rows of the embeddings than the head has         */
     uint64_t embedding;        /* width of the embeddings; not h: two matrices turn it */
     uint64_t positions;        /* longest context it was made for; 0: not said      */
     uint64_t learned_positions; /* rows of a table of positions; 0: rotary or none  */
@@ -180,6 +184,8 @@ typedef struct berthi_shape {
     uint64_t adapter_rank;     /* of what tells those layers apart; 0: nothing does */
     uint64_t adapter_slots;    /* layers that a file lists for them; 0: those that there are */
     bool adapts_attention;     /* and not the MLP alone                             */
+    uint64_t head_gates;       /* numbers that weigh what a head finds; 0: none         */
+    uint64_t single_experts;   /* beside an MLP, of one column and row each; 0: none    */
     uint64_t idle_experts;     /* a router's, that hand on what they see            */
     uint64_t expert_latent;    /* what experts see instead of h; 0: h               */
     uint64_t layer_norms;      /* on the hidden state, in a layer                   */

@@ -76,6 +76,9 @@ layer_norms(berthi_shape_reading *r, const berthi_family *family)
 
     if (!berthi_shape_flag(r, "parallel_attn", true))
         norms = 2;
+    if (family->traits & BERTHI_TRAIT_SANDWICH
+        && !berthi_shape_flag(r, "use_sandwich_norm", true))
+        norms -= 2;
     if (berthi_shape_flag(r, "use_post_norm", false)) /* HyperCLOVA X */
         norms += 2;
     if (family->flags & BERTHI_FAMILY_BESIDE_HALVES)

@@ -100,6 +100,14 @@
 #define BERTHI_TRAIT_NESTED_PAIR  BERTHI_TRAIT(11) /* an encoder in an object of its own: T5Gemma */
 #define BERTHI_TRAIT_ALONE_APART  BERTHI_TRAIT(13) /* a decoder by itself does not tie its head */
 #define BERTHI_TRAIT_SHARED_BLOCKS BERTHI_TRAIT(12) /* before layers of a state: Zamba */
+#define BERTHI_TRAIT_HEAD_GATES   BERTHI_TRAIT(14) /* of what heads find: "g_proj" */
+#define BERTHI_TRAIT_LAMBDAS      BERTHI_TRAIT(15) /* four, as wide as a head: DiffLlama */
+#define BERTHI_TRAIT_KEY_STEPS    BERTHI_TRAIT(16) /* how far keys are seen: Doge */
+#define BERTHI_TRAIT_SPARSE_NORM  BERTHI_TRAIT(17) /* behind experts, not an MLP: A.X K1 */
+#define BERTHI_TRAIT_LOOKS        BERTHI_TRAIT(18) /* some layers see pictures alone: Llama 3.2 */
+#define BERTHI_TRAIT_UNSAID_WORD  BERTHI_TRAIT(19) /* one that is read and never predicted: Moshi */
+#define BERTHI_TRAIT_SANDWICH     BERTHI_TRAIT(20) /* "use_sandwich_norm": else two norms less */
+#define BERTHI_TRAIT_KEY_GATES    BERTHI_TRAIT(21) /* RANKED, but gates are whole: Ling 3 */
 
 /* Which layers look back only so far, where "layer_types" does not say. */
 typedef enum berthi_family_window {

@@ -75,7 +75,7 @@ make_ruled(const berthi_shape_reading *r, const berthi_layer_rules *rules, uint6
         || (rules->attention_every > 0 && has_turn == differs))
         berthi_shape_make_state(r->shape, layer);
     else if (number >= rules->first && !differs
-             && (rules->pattern == 0 || (number + 1) % rules->pattern != 0))
+             && (rules->pattern == 0 || (number + rules->pattern_from) % rules->pattern != 0))
         layer->window = rules->window;
 }
 
@@ -149,6 +149,30 @@ share(berthi_shape_reading *r, const berthi_layer_rules *rules, uint64_t number,
     }
 }
 
+/* Laguna's layers have as many as a list says; no other file has one. */
+static void
+take_heads(berthi_shape_reading *r, berthi_layer_words *heads, berthi_layer *layer)
+{
+    uint64_t number = 0;
+
+    if (heads->next == NULL)
+        return;
+    if (!berthi_json_can_read_unsigned(heads->next, &number) || number == 0
+        || number > BERTHI_SHAPE_HEADS)
+        berthi_shape_refuse(r, heads->key, heads->next, "a list of whole numbers");
+    else if (layer->heads > 0)
+        layer->heads = number;
+    heads->next = berthi_json_next(heads->next);
+}
+
+/* What it sees is of another model, and as long for all texts. */
+static void
+make_looking(berthi_layer *layer)
+{
+    layer->attention = BERTHI_ATTENTION_NONE;
+    layer->has_cross = layer->looks = true;
+}
+
 /* Gives a layer its experts instead of its MLP. */
 static void
 make_sparse(const berthi_layer *sparse, berthi_layer *layer)
@@ -219,6 +243,9 @@ make_layer(berthi_shape_reading *r, berthi_layer_rules *rules, uint64_t number)
     if (flags & BERTHI_FAMILY_BESIDE_STATE)
         berthi_shape_add_kept(r->shape, &layer);
     share(r, rules, number, &layer);
+    take_heads(r, &rules->heads, &layer);
+    if (berthi_shape_looks(r, rules->looking, number))
+        make_looking(&layer);
     return layer;
 }
 
@@ -233,7 +260,8 @@ is_alike(const berthi_layer *a, const berthi_layer *b)
            && a->entry_tokens == b->entry_tokens && a->has_index == b->has_index
            && a->has_word_experts == b->has_word_experts
            && a->shares_cache == b->shares_cache && a->key_dim == b->key_dim
-           && a->kv_heads == b->kv_heads;
+           && a->heads == b->heads && a->kv_heads == b->kv_heads
+           && a->looks == b->looks;
 }
 
 /* Returns its kind. No class has as many as there is room for, but a file may say so. */
@@ -249,7 +277,11 @@ add_layer(berthi_shape_reading *r, const berthi_layer *layer)
         return i;
     }
     if (shape->kind_count == BERTHI_LAYER_KINDS) {
-        berthi_shape_refuse(r, "per_layer_config", berthi_json_find(r->model, "per_layer_config"),
+        const char *const key = berthi_json_find(r->model, "per_layer_config") != NULL
+                                    ? "per_layer_config"
+                                    : "num_attention_heads_per_layer";
+
+        berthi_shape_refuse(r, key, berthi_json_find(r->model, key),
                             "for as few different layers as a model has");
         return 0;
     }

@@ -2,7 +2,8 @@
 /*
  * shape_making.h - adding weights to a list, between shape_weights.c (the model),
  * shape_state.c (layers with a state), shape_compress.c (DeepSeek V4), shape_fill.c
- * (models that fill gaps) and shape_pair.c (an encoder before a decoder).
+ * (models that fill gaps), shape_pair.c (an encoder before a decoder) and shape_extras.c
+ * (what single classes have).
  */
 #ifndef BERTH_PLACEMENT_SHAPE_MAKING_H
 #define BERTH_PLACEMENT_SHAPE_MAKING_H
@@ -52,6 +53,8 @@ void berthi_shape_add_asking(berthi_shape_making *m, const berthi_layer *layer);
 /* Outside the layers, the same. */
 void berthi_shape_add_beside(berthi_shape_making *m);
 void berthi_shape_add_filling_head(berthi_shape_making *m);
+/* Of a layer, what one class alone has. */
+void berthi_shape_add_extras(berthi_shape_making *m, const berthi_layer *layer);
 /* What it ends in. */
 void berthi_shape_add_ending(berthi_shape_making *m);
 

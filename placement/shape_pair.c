@@ -125,8 +125,8 @@ berthi_shape_add_words(berthi_shape_making *m)
     const berthi_shape *const shape = m->shape;
 
     m->count = shape->word_tables;
-    berthi_shape_add_matrix(m, "embed_tokens", BERTHI_WEIGHT_EMBEDDING, shape->vocabulary,
-                            shape->embedding);
+    berthi_shape_add_matrix(m, "embed_tokens", BERTHI_WEIGHT_EMBEDDING,
+                            shape->vocabulary + shape->unsaid_words, shape->embedding);
     m->count = 1;
     if (shape->other_words > 0)
         berthi_shape_add_matrix(m, "embed_tokens", BERTHI_WEIGHT_EMBEDDING, shape->other_words,

@@ -38,6 +38,8 @@ read_windows(berthi_shape_reading *r, berthi_layer_rules *rules)
     if (family->window == BERTHI_WINDOW_PATTERN)
         rules->pattern = berthi_shape_number(r, pattern_keys, 1, BERTHI_SHAPE_LAYERS,
                                              family->pattern);
+    /* LFM3's begins one layer earlier. */
+    rules->pattern_from = family->traits & BERTHI_TRAIT_SANDWICH ? 2 : 1;
     if (family->window == BERTHI_WINDOW_UPPER) {
         rules->first =
             berthi_shape_member(r, "max_window_layers", 0, BERTHI_SHAPE_LAYERS, 28);
@@ -54,6 +56,13 @@ static void
 read_ranked_attending(berthi_shape_reading *r, berthi_layer_rules *rules)
 {
     const berthi_json_value *const model = r->model;
+
+    if (r->shape->family->traits & BERTHI_TRAIT_KEY_GATES) { /* Ling's: the last of a group */
+        rules->attention_every =
+            berthi_shape_member(r, "layer_group_size", 1, BERTHI_SHAPE_LAYERS, 6);
+        rules->attention_at = rules->attention_every - 1;
+        return;
+    }
 
     r->model = berthi_json_find(model, "linear_attn_config");
     rules->attending = berthi_shape_open_numbers(r, "full_attn_layers");
@@ -78,6 +87,10 @@ read_attending(berthi_shape_reading *r, berthi_layer_rules *rules)
         rules->attention_at = rules->attention_every - 1;
         break;
     case BERTHI_STATE_RANKED: read_ranked_attending(r, rules); break;
+    case BERTHI_STATE_CONVOLUTION: /* LFM3's first one has none */
+        if (r->shape->family->flags & BERTHI_FAMILY_FIRST_DIFFERS)
+            rules->attention_every = 2;
+        break;
     case BERTHI_STATE_LIGHTNING: rules->attention_every = 2; break;
     case BERTHI_STATE_MAMBA:
         rules->attention_every = berthi_shape_member(r, "attn_layer_period", 1, most, 0);
@@ -140,7 +153,8 @@ read_experts(berthi_shape_reading *r, berthi_layer_rules *rules)
     /* Gemma 4 may have the number of them without them. */
     if (berthi_shape_flag(r, "enable_moe_block",
                           (r->shape->family->flags & BERTHI_FAMILY_BESIDE) == 0)
-        && berthi_shape_flag(r, "is_moe", true))
+        && berthi_shape_flag(r, "is_moe", true)
+        && (r->shape->family->traits & BERTHI_TRAIT_KEY_STEPS) == 0)
         sparse->experts = berthi_shape_number(r, expert_keys, 0, most, 0);
     /* Jamba's one expert is an MLP. */
     if (sparse->experts == 1 && berthi_json_find(r->model, "expert_layer_period") != NULL)
@@ -191,8 +205,12 @@ read_experts(berthi_shape_reading *r, berthi_layer_rules *rules)
 berthi_layer_rules
 berthi_shape_read_rules(berthi_shape_reading *r)
 {
-    berthi_layer_rules rules = { .types = berthi_shape_open_words(r),
-                                 .mlps = berthi_shape_open_mlps(r) };
+    berthi_layer_rules rules = {
+        .types = berthi_shape_open_words(r),
+        .mlps = berthi_shape_open_mlps(r),
+        .heads = berthi_shape_open_list(r, "num_attention_heads_per_layer"),
+        .looking = berthi_shape_open_numbers(r, "cross_attention_layers"),
+    };
 
     read_windows(r, &rules);
     read_attending(r, &rules);

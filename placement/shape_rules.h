@@ -21,12 +21,15 @@ typedef struct berthi_layer_rules {
     uint64_t window;  /* 0: none */
     bool has_no_windows; /* by "use_sliding_window" */
     uint64_t pattern; /* all but every n-th layer; 0: not by pattern */
+    uint64_t pattern_from; /* the number of the first layer in it */
     uint64_t first;   /* windows from this layer on */
     uint64_t attention_every; /* of so many layers one, the others have a state; 0: all */
     uint64_t attention_at;    /* the remainder of its number */
     bool has_listed; /* attention is where `attending` says, the others have a state */
     const berthi_json_value *attending; /* numbers of layers */
     uint64_t attending_from;            /* that of the first layer there */
+    const berthi_json_value *looking; /* "cross_attention_layers": the same */
+    berthi_layer_words heads; /* "num_attention_heads_per_layer": a number for each */
     uint64_t first_shared; /* layers from this one on have no keys and values */
     bool doubles_shared;   /* the MLP of those is twice as wide */
     bool has_equal_values; /* where all is seen */

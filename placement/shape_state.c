@@ -66,6 +66,38 @@ read_ranked(berthi_shape_reading *r, berthi_state_layer *state)
     state->key_heads = state->value_heads;
     state->inner = state->value_heads * state->key_dim;
     state->step_rank = state->key_dim;
+    state->has_key_steps = true;
+}
+
+/* Ling's are as many and as wide as the heads of attention, unless a later file says else. */
+static void
+read_key_gates(berthi_shape_reading *r, berthi_state_layer *state)
+{
+    const uint64_t heads = berthi_shape_member(r, "num_attention_heads", 1, 4096, 32);
+    const uint64_t dim = berthi_shape_member(r, "head_dim", 1, 4096, 128);
+    const uint64_t kernel = berthi_shape_member(r, "short_conv_kernel_size", 1, 4096, 4);
+
+    state->kind = BERTHI_STATE_RANKED;
+    state->value_heads = berthi_shape_member(r, "linear_num_heads", 1, 4096, heads);
+    state->key_dim = berthi_shape_member(r, "linear_head_dim", 1, 4096, dim);
+    state->kernel = berthi_shape_member(r, "linear_conv_kernel_dim", 1, 4096, kernel);
+    state->key_heads = state->value_heads;
+    state->inner = state->value_heads * state->key_dim;
+    state->has_key_steps = true;
+}
+
+/* RWKV's: a sum, its scale and its largest for each value; each half mixes two tokens. */
+static void
+read_mixed(berthi_shape_reading *r, berthi_state_layer *state)
+{
+    const uint64_t hidden = r->shape->hidden;
+
+    state->kind = BERTHI_STATE_MIXED;
+    state->inner = berthi_shape_member(r, "attention_hidden_size", 1, BERTHI_SHAPE_WIDTH, hidden);
+    state->key_dim = 3;
+    state->kernel = 2;
+    r->layer.intermediate =
+        berthi_shape_member(r, "intermediate_size", 1, BERTHI_SHAPE_WIDTH, 4 * hidden);
 }
 
 /* As wide as attention, and with no convolution. */
@@ -188,7 +220,9 @@ berthi_shape_read_state(berthi_shape_reading *r)
     const uint64_t family_flags = r->shape->family->flags;
     berthi_state_layer *const state = &r->shape->state;
 
-    if (family_flags & BERTHI_FAMILY_ALL_STATE) {
+    if (r->shape->family->state == BERTHI_STATE_MIXED) {
+        read_mixed(r, state);
+    } else if (family_flags & BERTHI_FAMILY_ALL_STATE) {
         read_all_state(r, family_flags);
     } else if (family_flags & BERTHI_FAMILY_HALVES) {
         read_half_state(r, state);
@@ -199,6 +233,8 @@ berthi_shape_read_state(berthi_shape_reading *r)
     } else if (r->shape->family->state == BERTHI_STATE_MAMBA) {
         read_mamba(r, state);
         state->has_norm = false;
+    } else if (r->shape->family->traits & BERTHI_TRAIT_KEY_GATES) {
+        read_key_gates(r, state);
     } else if (r->shape->family->state == BERTHI_STATE_RANKED) {
         read_ranked(r, state);
     } else if (r->shape->family->state == BERTHI_STATE_LIGHTNING) {
@@ -239,7 +275,8 @@ berthi_shape_add_kept(const berthi_shape *shape, berthi_layer *layer)
     const uint64_t channels = state->inner + 2 * state->key_heads * state->key_dim;
 
     layer->state_elements = state->inner * state->key_dim;
-    layer->convolution_elements = channels * state->kernel;
+    layer->convolution_elements =
+        (state->kind == BERTHI_STATE_MIXED ? shape->hidden : channels) * state->kernel;
 }
 
 /* --------------------------------------------------------------------- weights */
@@ -297,7 +334,7 @@ add_apart(berthi_shape_making *m, const berthi_state_layer *state)
     const uint64_t hidden = m->shape->hidden;
     const uint64_t keys = state->key_heads * state->key_dim;
     /* How fast it forgets: a number for each head, or each part of a key. */
-    const uint64_t steps = state->step_rank > 0 ? keys : state->value_heads;
+    const uint64_t steps = state->has_key_steps ? keys : state->value_heads;
 
     berthi_shape_add_linear(m, "q_proj", keys, hidden);
     berthi_shape_add_linear(m, "k_proj", keys, hidden);
@@ -378,6 +415,22 @@ add_gated(berthi_shape_making *m, const berthi_state_layer *state)
     berthi_shape_add_vector(m, "rg_lru", 2 * (block * block * state->value_heads + inner));
 }
 
+/* What a token and the one before it are mixed by, and how fast is forgotten. */
+static void
+add_mixed(berthi_shape_making *m, const berthi_state_layer *state)
+{
+    const uint64_t hidden = m->shape->hidden;
+    const uint64_t inner = state->inner;
+
+    berthi_shape_add_linear(m, "key", inner, hidden);
+    berthi_shape_add_linear(m, "value", inner, hidden);
+    berthi_shape_add_linear(m, "receptance", inner, hidden);
+    berthi_shape_add_linear(m, "output", hidden, inner);
+    berthi_shape_add_vector(m, "time_decay", 2 * inner); /* and that of the first token */
+    berthi_shape_add_vector(m, "time_mix", 5 * hidden);  /* three here, two of the MLP */
+    berthi_shape_add_linear(m, "receptance", hidden, hidden); /* the MLP's gate */
+}
+
 void
 berthi_shape_add_state(berthi_shape_making *m)
 {
@@ -393,6 +446,7 @@ berthi_shape_add_state(berthi_shape_making *m)
     case BERTHI_STATE_APART:
     case BERTHI_STATE_RANKED: add_apart(m, state); break;
     case BERTHI_STATE_LIGHTNING: add_lightning(m, state); break;
+    case BERTHI_STATE_MIXED: add_mixed(m, state); break;
     default:
         berthi_shape_add_linear(m, "in_proj", 3 * hidden, hidden);
         add_convolution(m, hidden);

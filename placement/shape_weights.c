@@ -300,7 +300,7 @@ add_layers(berthi_shape_making *m, uint32_t kind)
         m->shape->encoder_hidden > 0 ? m->shape->encoder_hidden : m->shape->hidden;
     const uint64_t hidden = layer->is_encoder ? source : m->shape->hidden;
     const uint64_t cross_norms =
-        berthi_shape_has_trait(m, BERTHI_TRAIT_NESTED_PAIR) ? 2 : 1;
+        layer->looks ? 0 : berthi_shape_has_trait(m, BERTHI_TRAIT_NESTED_PAIR) ? 2 : 1;
 
     m->layer = kind;
     m->count = m->shape->layer_sets > 0 ? m->shape->layer_sets : layer->count;
@@ -317,7 +317,7 @@ add_layers(berthi_shape_making *m, uint32_t kind)
         berthi_shape_add_compressed(m, layer);
     else if (berthi_shape_has(m, BERTHI_FAMILY_EXPERT_HEADS))
         add_expert_heads(m, layer);
-    else if (layer->heads > 0)
+    else if (layer->heads > 0 && !layer->looks)
         add_heads(m, layer, hidden, hidden);
     if (berthi_shape_has(m, BERTHI_FAMILY_BESIDE_STATE)
         && layer->attention != BERTHI_ATTENTION_STATE)
@@ -331,6 +331,7 @@ add_layers(berthi_shape_making *m, uint32_t kind)
         berthi_shape_add_mlp(m, layer->intermediate, hidden);
     add_layer_words(m);
     add_side_states(m);
+    berthi_shape_add_extras(m, layer);
     if (berthi_shape_has(m, BERTHI_FAMILY_SUB_NORMS) && layer->heads > 0) {
         berthi_shape_add_vector(m, "attn_sub_norm", layer->heads * layer->value_dim);
         if (layer->intermediate > 0)

@@ -18,7 +18,8 @@ import libraries as lib
 from libraries import torch, transformers
 
 TABLE = lib.ROOT / "placement" / "shape_family.c"
-CLASSES = {"whisper": "AutoModelForSpeechSeq2Seq", "mistral4": "AutoModelForImageTextToText"}
+CLASSES = {"whisper": "AutoModelForSpeechSeq2Seq", "mistral4": "AutoModelForImageTextToText",
+           "mllama_text_model": "MllamaForCausalLM"}
 CLASSES |= dict.fromkeys(
     ["bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "led", "longt5", "m2m_100",
      "marian", "mbart", "mt5", "mvp", "pegasus", "plbart", "t5", "t5gemma", "umt5"],
@@ -236,11 +237,39 @@ VARIANTS = [
                 "tie_word_embeddings": False}),
     ("zamba2", {"attention_hidden_size": 4096, "attention_head_dim": 96,
                 "use_shared_attention_adapter": True}),
+    ("axk1", {"attention_bias": True, "first_k_dense_replace": 3, "q_lora_rank": 96,
+              "num_hidden_layers": 5}),
+    ("bailing_hybrid", {"layer_group_size": 4, "head_dim": 96, "num_attention_heads": 16,
+                        "num_key_value_heads": 16, "short_conv_kernel_size": 3,
+                        "num_hidden_layers": 9,
+                        "attention_bias": True, "first_k_dense_replace": 1}),
+    ("ctrl", {"tie_word_embeddings": False, "dff": 1000, "n_layer": 3}),
+    ("diffllama", {"attention_bias": True, "num_key_value_heads": 8, "head_dim": 96,
+                   "tie_word_embeddings": True}),
+    ("doge", {"attention_bias": True, "mlp_bias": True, "num_key_value_heads": 2,
+              "tie_word_embeddings": True}),
+    ("doge", {"is_moe": True, "num_experts": 1000, "num_hidden_layers": 3}),
+    ("laguna", {"gating": "per-element", "attention_bias": True, "num_hidden_layers": 6,
+                "num_attention_heads_per_layer": [48, 64, 64, 48, 64, 64],
+                "layer_types": ["full_attention", "sliding_attention", "sliding_attention"] * 2,
+                "mlp_layer_types": ["dense"] * 2 + ["sparse"] * 4}),
+    ("laguna", {"gating": "per-head", "num_attention_heads_per_layer": [8, 16], "head_dim": 64,
+                "num_hidden_layers": 2, "tie_word_embeddings": True}),
+    ("lfm3", {"use_attention_gate": False, "conv_bias": True, "attention_bias": True}),
+    ("lfm3", {"use_sandwich_norm": False, "num_hidden_layers": 7, "conv_L_cache": 3,
+              "tie_word_embeddings": False, "head_dim": 96}),
+    ("mllama_text_model", {"cross_attention_layers": [1, 2], "num_hidden_layers": 5,
+                           "num_key_value_heads": 4}),
+    ("moshi", {"ffn_dim": 1024, "num_key_value_heads": 4, "head_dim": 96,
+               "num_hidden_layers": 3}),
+    ("rwkv", {"attention_hidden_size": 2048, "intermediate_size": 1000,
+              "tie_word_embeddings": True, "num_hidden_layers": 3}),
+    ("rwkv", {"architectures": ["RwkvModel"]}),
 ]
 # What no count depends on.
 NOISE = re.compile(r"_token_id$|dropout|_pdrop|^output_(?!embedding)|_eps(ilon)?$|initializer|"
                    r"^use_cache$|return_dict|^chunk_size|label|^rope|transformers_version|"
-                   r"problem_type|_coef$|^mask_|^apply_spec|_drop$|layerdrop|^is_|^dtype$|"
+                   r"problem_type|_coef$|^mask_|^apply_spec|_drop$|layerdrop|^is_(?!moe)|^dtype$|"
                    r"^name_or_path$|^_name")
 # Buffers that checkpoints have.
 SAVED = re.compile(r"correction_bias|expert_bias|tid2eid|final_logits_bias|act_fn\.(beta|eps)$|"

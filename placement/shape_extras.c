@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shape_extras.c - what one class, or a few, have in a layer or beside the words that
+ * others do not: gates of heads, scales, layers that look at pictures; see
+ * shape_read.h, shape_making.h. A new class that is another's but for a few numbers
+ * has a trait and its lines here.
+ */
+#include <string.h>
+
+#include "placement/shape_making.h"
+#include "placement/shape_read.h"
+
+/* -------------------------------------------------------------------- reading */
+
+/* Numbers that weigh what one head finds: one, unless a file says that each of its own. */
+static uint64_t
+count_gates(berthi_shape_reading *r)
+{
+    const berthi_json_value *const said = berthi_json_find(r->model, "gating");
+    const char *word = "";
+
+    if (!berthi_shape_flag(r, "use_attention_gate", true))
+        return 0;
+    if (berthi_json_can_read_string(said, &word))
+        return strcmp(word, "per-head") == 0 ? 1 : r->layer.key_dim;
+    return berthi_shape_flag(r, "gating", true) ? 1 : r->layer.key_dim;
+}
+
+void
+berthi_shape_read_extras(berthi_shape_reading *r)
+{
+    const uint64_t traits = r->shape->family->traits;
+
+    if (traits & BERTHI_TRAIT_HEAD_GATES)
+        r->shape->head_gates = count_gates(r);
+    if (traits & BERTHI_TRAIT_KEY_STEPS && berthi_shape_flag(r, "is_moe", false))
+        r->shape->single_experts =
+            berthi_shape_member(r, "num_experts", 1, BERTHI_SHAPE_HEADS, 16384);
+    if (traits & BERTHI_TRAIT_LOOKS)
+        r->shape->unsaid_words = 8;
+    if (traits & BERTHI_TRAIT_UNSAID_WORD)
+        r->shape->unsaid_words = 1;
+}
+
+/* By a list or, without one, as the class has them. */
+bool
+berthi_shape_looks(berthi_shape_reading *r, const berthi_json_value *looking, uint64_t number)
+{
+    if ((r->shape->family->traits & BERTHI_TRAIT_LOOKS) == 0)
+        return false;
+    return berthi_json_find(r->model, "cross_attention_layers") != NULL
+               ? berthi_shape_is_listed(looking, number)
+               : number % 5 == 3 && number < 40;
+}
+
+/* --------------------------------------------------------------------- weights */
+
+/*
+ * Doge's: how far a key is seen is made of its value, and what goes around each half is
+ * scaled. Its experts are one column and one row each, found by keys for two halves of
+ * their number.
+ */
+static void
+add_steps(berthi_shape_making *m, const berthi_layer *layer)
+{
+    const uint64_t hidden = m->shape->hidden;
+    const uint64_t experts = m->shape->single_experts;
+    uint64_t keys = 1;
+
+    m->has_bias = m->shape->has_attention_bias;
+    berthi_shape_add_linear(m, "dt_proj", layer->kv_heads, layer->kv_heads * layer->value_dim);
+    berthi_shape_add_vector(m, "A", layer->kv_heads);
+    berthi_shape_add_vector(m, "residual", 2 * hidden);
+    if (experts == 0)
+        return;
+    while ((keys + 1) * (keys + 1) <= experts)
+        keys++;
+    berthi_shape_add_matrix(m, "router_gate", BERTHI_WEIGHT_OTHER, 2 * keys, hidden);
+    berthi_shape_add_matrix(m, "down_embed", BERTHI_WEIGHT_EMBEDDING, experts, hidden);
+    berthi_shape_add_matrix(m, "up_embed", BERTHI_WEIGHT_EMBEDDING, experts, hidden);
+}
+
+void
+berthi_shape_add_extras(berthi_shape_making *m, const berthi_layer *layer)
+{
+    const berthi_shape *const shape = m->shape;
+
+    if (shape->head_gates > 0 && layer->heads > 0)
+        berthi_shape_add_matrix(m, "g_proj", m->role, layer->heads * shape->head_gates,
+                                shape->hidden);
+    if (berthi_shape_has_trait(m, BERTHI_TRAIT_LAMBDAS))
+        berthi_shape_add_vector(m, "lambda", 4 * layer->key_dim);
+    if (berthi_shape_has_trait(m, BERTHI_TRAIT_KEY_STEPS))
+        add_steps(m, layer);
+    if (berthi_shape_has_trait(m, BERTHI_TRAIT_SPARSE_NORM) && layer->experts > 0)
+        berthi_shape_add_norms(m, shape->hidden, 1);
+    if (!layer->looks)
+        return;
+    /* Of queries and keys; how much of attention and of the MLP is taken. */
+    berthi_shape_add_norms(m, layer->key_dim, 2);
+    berthi_shape_add_vector(m, "cross_attn_gate", 2);
+}

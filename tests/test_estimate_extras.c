@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_estimate_extras.c - what one class alone has: layers with heads of their own,
+ * layers that see pictures, RWKV's state, and which layers are which without a list.
+ * That the sums are right is test_families' of test_estimate_shape.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "placement/shape.h"
+#include "tests/estimated.h"
+#include "tests/fixture.h"
+#include "tests/t.h"
+
+#define TINY(type, more)                                                                  \
+    "{\"model_type\": \"" type "\", \"hidden_size\": 64, \"num_hidden_layers\": 6, "       \
+    "\"num_attention_heads\": 4, \"intermediate_size\": 128, \"vocab_size\": 100" more "}"
+
+static const berthi_shape *
+shape_of(const char *text)
+{
+    static const berthi_shape none;
+    const estimated *const e = estimated_text(text);
+
+    return CHECK(e != NULL) ? &e->shape : &none;
+}
+
+/* Elements of all weights of a module, in a kind of layers. */
+static uint64_t
+elements(const estimated *e, uint32_t kind, const char *module)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < e->weights.count; i++) {
+        const berthi_weight *const w = &e->weights.items[i];
+
+        if (w->layer == kind && strcmp(w->module, module) == 0)
+            sum += w->count * w->shape[0] * (w->rank == 2 ? w->shape[1] : 1);
+    }
+    return sum;
+}
+
+static void
+test_heads_of_layers(void)
+{
+    const berthi_shape *s =
+        shape_of(TINY("laguna", ", \"num_attention_heads_per_layer\": [4, 8, 8, 4, 8, 8], "
+                                "\"num_key_value_heads\": 2"));
+
+    CHECK_EQ(s->kind_count, 2);
+    CHECK_EQ(s->kinds[0].count, 2);
+    CHECK_EQ(s->kinds[0].heads, 4);
+    CHECK_EQ(s->kinds[1].count, 4);
+    CHECK_EQ(s->kinds[1].heads, 8);
+    CHECK_EQ(s->kinds[1].kv_heads, 2);
+    CHECK_EQ(s->kinds[1].key_dim, 128);
+    CHECK_EQ(s->layer_kinds[3], 0);
+    CHECK_EQ(s->head_gates, 1);
+    CHECK_EQ(shape_of(TINY("laguna", ", \"gating\": \"per-element\", \"head_dim\": 16"))
+                 ->head_gates,
+             16);
+}
+
+static void
+test_bad_heads(void)
+{
+    char list[256] = "";
+    size_t length = 0;
+
+    CHECK(estimated_text(TINY("laguna", ", \"num_attention_heads_per_layer\": [4]")) == NULL);
+    CHECK_CONTAINS(estimated_error()->message, "\"num_attention_heads_per_layer\" is not a list "
+                                               "with one entry for each layer");
+    CHECK(estimated_text(TINY("laguna", ", \"num_attention_heads_per_layer\": "
+                                        "[4, 4, 4, 4, 4, 0]")) == NULL);
+    CHECK_CONTAINS(estimated_error()->message, "is 0, not a list of whole numbers");
+    for (unsigned i = 1; i <= BERTHI_LAYER_KINDS + 1; i++)
+        length += (size_t)snprintf(list + length, sizeof list - length, "%s%u",
+                                   i > 1 ? ", " : "", i);
+    CHECK(estimated_text(fixture_format(
+              "{\"model_type\": \"laguna\", \"hidden_size\": 64, \"num_hidden_layers\": %u, "
+              "\"num_attention_heads\": 4, \"intermediate_size\": 128, \"vocab_size\": 100, "
+              "\"num_attention_heads_per_layer\": [%s]}",
+              BERTHI_LAYER_KINDS + 1, list)) == NULL);
+    CHECK_CONTAINS(estimated_error()->message,
+                   "\"num_attention_heads_per_layer\" is not for as few different layers");
+}
+
+/* Pictures are as long for all texts: what sees them keeps nothing of a token. */
+static void
+test_looking(void)
+{
+    const berthi_shape *s =
+        shape_of(TINY("mllama_text_model", ", \"cross_attention_layers\": [1, 4]"));
+
+    CHECK_EQ(s->kind_count, 2);
+    CHECK_EQ(s->kinds[0].attention, BERTHI_ATTENTION_HEADS);
+    CHECK(!s->kinds[0].has_cross);
+    CHECK_EQ(s->kinds[1].count, 2);
+    CHECK_EQ(s->kinds[1].attention, BERTHI_ATTENTION_NONE);
+    CHECK(s->kinds[1].looks && s->kinds[1].has_cross);
+    CHECK_EQ(s->layer_kinds[4], 1);
+    s = shape_of(TINY("mllama_text_model", ""));
+    CHECK_EQ(s->kinds[1].count, 1); /* the class's own list */
+    CHECK_EQ(s->layer_kinds[3], 1);
+    CHECK_EQ(shape_of(TINY("llama", ", \"cross_attention_layers\": [1, 4]"))->kind_count, 1);
+}
+
+static void
+test_mixed(void)
+{
+    const char *const text = "{\"model_type\": \"rwkv\", \"hidden_size\": 64, "
+                             "\"num_hidden_layers\": 2, \"vocab_size\": 100%s}";
+    const berthi_shape *s = shape_of(fixture_format(text, ""));
+
+    CHECK_EQ(s->kinds[0].attention, BERTHI_ATTENTION_STATE);
+    CHECK_EQ(s->kinds[0].state_elements, 3 * 64);
+    CHECK_EQ(s->kinds[0].convolution_elements, 2 * 64);
+    CHECK_EQ(s->kinds[0].intermediate, 4 * 64);
+    CHECK_EQ(s->state.kernel, 2); /* widths of activations divide by it */
+    s = shape_of(fixture_format(text, ", \"attention_hidden_size\": 32, "
+                                      "\"intermediate_size\": 96"));
+    CHECK_EQ(s->kinds[0].state_elements, 3 * 32);
+    CHECK_EQ(s->kinds[0].convolution_elements, 2 * 64);
+    CHECK_EQ(s->kinds[0].intermediate, 96);
+}
+
+/* Files without a list of layers. */
+static void
+test_ruled(void)
+{
+    const berthi_shape *s =
+        shape_of(TINY("lfm3", ", \"conv_L_cache\": 3, \"sliding_window\": 8"));
+
+    CHECK_EQ(s->kind_count, 3);
+    CHECK_EQ(s->kinds[0].attention, BERTHI_ATTENTION_STATE);
+    CHECK_EQ(s->kinds[0].count, 4);
+    CHECK_EQ(s->kinds[s->layer_kinds[2]].window, 0);
+    CHECK_EQ(s->kinds[s->layer_kinds[2]].attention, BERTHI_ATTENTION_HEADS);
+    CHECK_EQ(s->kinds[s->layer_kinds[4]].window, 8);
+    s = shape_of(TINY("bailing_hybrid",
+                      ", \"layer_group_size\": 3, \"kv_lora_rank\": 16, \"v_head_dim\": 12, "
+                      "\"qk_rope_head_dim\": 8, \"qk_nope_head_dim\": 16, \"num_experts\": 8, "
+                      "\"head_dim\": 24"));
+    CHECK_EQ(s->kinds[s->layer_kinds[2]].attention, BERTHI_ATTENTION_LATENT);
+    CHECK_EQ(s->kinds[s->layer_kinds[5]].attention, BERTHI_ATTENTION_LATENT);
+    CHECK_EQ(s->kinds[s->layer_kinds[4]].state_elements, 4 * 24 * 24);
+    CHECK_EQ(s->kinds[s->layer_kinds[1]].experts, 0);
+    CHECK_EQ(s->kinds[s->layer_kinds[2]].experts, 8);
+}
+
+/* Doge's router has keys for two halves of an expert's number. */
+static void
+test_single_experts(void)
+{
+    const estimated *e = estimated_text(TINY("doge", ", \"num_experts\": 24"));
+
+    T_REQUIRE(e != NULL);
+    CHECK_EQ(e->shape.kinds[0].experts, 0);
+    CHECK_EQ(elements(e, 0, "up_embed"), 0);
+    e = estimated_text(TINY("doge", ", \"num_experts\": 24, \"is_moe\": true"));
+    T_REQUIRE(e != NULL);
+    CHECK_EQ(elements(e, 0, "up_embed"), 6 * 24 * 64);
+    CHECK_EQ(elements(e, 0, "router_gate"), 6 * 2 * 4 * 64);
+    e = estimated_text(TINY("doge", ", \"num_experts\": 25, \"is_moe\": true"));
+    T_REQUIRE(e != NULL);
+    CHECK_EQ(elements(e, 0, "router_gate"), 6 * 2 * 5 * 64);
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    T_RUN(test_heads_of_layers);
+    T_RUN(test_bad_heads);
+    T_RUN(test_looking);
+    T_RUN(test_mixed);
+    T_RUN(test_ruled);
+    T_RUN(test_single_experts);
+    T_MAIN_END;
+}

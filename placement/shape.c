@@ -11,7 +11,7 @@
 
 #define ALIASES(name, ...) static const char *const name[] = { __VA_ARGS__, NULL }
 
-ALIASES(hidden_keys, "hidden_size", "n_embd", "d_model", "n_embed", "dim");
+ALIASES(hidden_keys, "hidden_size", "n_embd", "d_model", "n_embed", "dim", "emb_dim");
 ALIASES(layer_keys, "num_hidden_layers", "n_layer", "num_layers", "n_layers");
 ALIASES(decoder_keys, "num_decoder_layers", "decoder_layers", "num_layers");
 ALIASES(decoder_head_keys, "num_heads", "decoder_attention_heads");
@@ -20,7 +20,7 @@ ALIASES(head_keys, "num_attention_heads", "n_head", "num_heads", "n_heads", "att
 ALIASES(kv_head_keys, "num_key_value_heads", "num_kv_heads");
 ALIASES(head_dim_keys, "head_dim", "d_kv", "kv_channels");
 ALIASES(intermediate_keys, "block_ff_dim", "intermediate_size", "n_inner", "ffn_dim",
-        "d_ff", "ffn_hidden_size", "hidden_dim", "dff");
+        "d_ff", "ffn_hidden_size", "hidden_dim", "dff", "d_inner");
 ALIASES(vocabulary_keys, "vocab_size");
 ALIASES(position_keys, "max_position_embeddings", "n_positions", "max_sequence_length",
         "max_target_positions", "max_seq_len", "max_decoder_position_embeddings");

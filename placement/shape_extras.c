@@ -80,6 +80,24 @@ add_steps(berthi_shape_making *m, const berthi_layer *layer)
     berthi_shape_add_matrix(m, "up_embed", BERTHI_WEIGHT_EMBEDDING, experts, hidden);
 }
 
+/* XLNet's: of distances; biases of three kinds of queries; two parts of a text. */
+static void
+add_segments(berthi_shape_making *m, const berthi_layer *layer)
+{
+    const uint64_t width = layer->heads * layer->key_dim;
+
+    berthi_shape_add_matrix(m, "r", m->role, width, m->shape->hidden);
+    berthi_shape_add_vector(m, "r_bias", 3 * width);
+    berthi_shape_add_vector(m, "seg_embed", 2 * width);
+}
+
+void
+berthi_shape_add_outer_extras(berthi_shape_making *m)
+{
+    if (berthi_shape_has_trait(m, BERTHI_TRAIT_SEGMENTS))
+        berthi_shape_add_vector(m, "mask_emb", m->shape->hidden);
+}
+
 void
 berthi_shape_add_extras(berthi_shape_making *m, const berthi_layer *layer)
 {
@@ -90,6 +108,8 @@ berthi_shape_add_extras(berthi_shape_making *m, const berthi_layer *layer)
                                 shape->hidden);
     if (berthi_shape_has_trait(m, BERTHI_TRAIT_LAMBDAS))
         berthi_shape_add_vector(m, "lambda", 4 * layer->key_dim);
+    if (berthi_shape_has_trait(m, BERTHI_TRAIT_SEGMENTS))
+        add_segments(m, layer);
     if (berthi_shape_has_trait(m, BERTHI_TRAIT_KEY_STEPS))
         add_steps(m, layer);
     if (berthi_shape_has_trait(m, BERTHI_TRAIT_SPARSE_NORM) && layer->experts > 0)

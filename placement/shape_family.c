@@ -53,6 +53,7 @@ static const berthi_family_names modernbert = { "Wqkv", NULL, NULL, "Wo", NULL, 
 static const berthi_family_names modernbert_decoder = { "q_proj", "k_proj", "v_proj", "Wo",
                                                         NULL,     "Wi",     "Wo" };
 static const berthi_family_names ctrl = { "Wq", "Wk", "Wv", "dense", NULL, "0", "2" };
+static const berthi_family_names xlnet = { "q", "k", "v", "o", NULL, "layer_1", "layer_2" };
 static const berthi_family_names rwkv = { NULL, NULL, NULL, NULL, NULL, "key", "value" };
 static const berthi_family_names lfm3 = { "q_proj", "k_proj", "v_proj", "o_proj",
                                           "w1",     "w3",     "w2" };
@@ -71,6 +72,8 @@ static const berthi_family_names mpnet = { "q", "k", "v", "o", NULL, "dense", "d
 #define NORM_FIRST_FLAGS \
     (F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TIES) | F(CLASSIC) | F(BOTH_WAYS) | F(TWO_BIASES))
 #define BERT_FLAGS (NORM_FIRST_FLAGS | F(WORD_NORM) | F(NO_LAST_NORM))
+#define XLM_FLAGS ((BERT_FLAGS & ~F(TWO_BIASES)) | F(NO_TYPES))
+#define XLM_TRAITS (T(BARE_HEAD) | T(BARE_LABELS) | T(LANGUAGES))
 #define BART_FLAGS (F(PLAIN_MLP) | BIASES | F(TIES) | F(CLASSIC) | F(ENCODER))
 /* With a bias of the logits, which is kept beside the model. */
 #define LOGITS_FLAGS (BART_FLAGS | F(POSITIONS) | F(HEAD_BIAS))
@@ -169,6 +172,8 @@ static const berthi_family families[] = {
     { .model_type = "falcon_h1", .names = &llama, .flags = F(BESIDE_STATE), .norms = 2 },
     { .model_type = "falcon_mamba", .names = &llama, .flags = F(TIES) | F(ALL_STATE),
       .norms = 1 },
+    { .model_type = "flaubert", .names = &distilbert, .norms = 2, .flags = XLM_FLAGS,
+      .traits = XLM_TRAITS },
     { .model_type = "flex_olmo", .names = &llama, .flags = F(WIDE_NORMS), .norms = 2 },
     { .model_type = "flint", .names = &llama, .flags = F(HEAD_NORMS) | F(SINKS), .norms = 2 },
     { .model_type = "gemma", .names = &llama, .flags = F(TIES), .norms = 2 },
@@ -322,6 +327,8 @@ static const berthi_family families[] = {
     { .model_type = "nemotron_h", .names = &llama, .norms = 1,
       .flags = F(PLAIN_MLP) | F(CORRECTION) | F(HALVES) | F(BARE_ATTENTION) | F(NEVER_TIES),
       .heads = 32, .kv_heads = 8, .head_dim = 128 },
+    { .model_type = "nllb-moe", .names = &opt, .flags = BART_FLAGS, .norms = 2,
+      .traits = T(SPARSE_PAIR) },
     { .model_type = "nomic_bert", .names = &llama, .norms = 2,
       .flags = F(NORM_BIAS) | F(TIES) | F(BOTH_WAYS) | F(WORD_NORM) | F(NO_LAST_NORM) },
     { .model_type = "nystromformer", .names = &bert, .norms = 2,
@@ -403,6 +410,8 @@ static const berthi_family families[] = {
     { .model_type = "starcoder2", .names = &star, .norms = 2,
       .window = BERTHI_WINDOW_ALL,
       .flags = F(PLAIN_MLP) | BIASES | F(TIES) | F(USE_BIAS) },
+    { .model_type = "switch_transformers", .names = &t5, .norms = 2,
+      .flags = F(TIES) | F(ENCODER) | F(RELATIVE), .traits = T(SPARSE_PAIR) },
     { .model_type = "t5", .names = &t5, .flags = F(TIES) | F(ENCODER) | F(RELATIVE),
       .norms = 2 },
     { .model_type = "t5_gemma_module", .names = &llama, .norms = 4, .flags = F(TIES),
@@ -415,11 +424,17 @@ static const berthi_family families[] = {
       .flags = BART_FLAGS | F(POSITIONS) | F(AUDIO) | F(PLAIN_KEYS) },
     { .model_type = "xglm", .names = &opt, .norms = 2,
       .flags = F(PLAIN_MLP) | BIASES | F(TIES) | F(CLASSIC) },
+    { .model_type = "xlm", .names = &distilbert, .norms = 2, .flags = XLM_FLAGS,
+      .traits = XLM_TRAITS },
     { .model_type = "xlm-roberta", .traits = T(POOLER), .names = &bert,
       .flags = BERT_FLAGS | F(PADDED),
       .norms = 2 },
     { .model_type = "xlm-roberta-xl", .traits = T(POOLER), .names = &bert, .norms = 2,
       .flags = NORM_FIRST_FLAGS | F(PADDED) },
+    { .model_type = "xlnet", .names = &xlnet, .norms = 2,
+      .flags = F(PLAIN_MLP) | F(MLP_BIAS) | F(NORM_BIAS) | F(TIES) | F(CLASSIC) | F(BOTH_WAYS)
+               | F(NO_TYPES) | F(NO_LAST_NORM),
+      .traits = T(BARE_HEAD) | T(SEGMENTS) },
     { .model_type = "yoso", .names = &bert, .norms = 2, .flags = BERT_FLAGS | F(TWO_ROWS) },
     { .model_type = "youtu", .names = &llama, .flags = F(TIES), .norms = 2 },
     { .model_type = "zamba", .names = &llama, .norms = 1, .flags = F(TIES),

@@ -108,6 +108,9 @@
 #define BERTHI_TRAIT_UNSAID_WORD  BERTHI_TRAIT(19) /* one that is read and never predicted: Moshi */
 #define BERTHI_TRAIT_SANDWICH     BERTHI_TRAIT(20) /* "use_sandwich_norm": else two norms less */
 #define BERTHI_TRAIT_KEY_GATES    BERTHI_TRAIT(21) /* RANKED, but gates are whole: Ling 3 */
+#define BERTHI_TRAIT_LANGUAGES    BERTHI_TRAIT(22) /* a table of them, of more than one: XLM */
+#define BERTHI_TRAIT_SEGMENTS     BERTHI_TRAIT(23) /* distances and parts of a text: XLNet */
+#define BERTHI_TRAIT_SPARSE_PAIR  BERTHI_TRAIT(24) /* experts in the encoder, too: Switch */
 
 /* Which layers look back only so far, where "layer_types" does not say. */
 typedef enum berthi_family_window {

@@ -70,6 +70,17 @@ read_rare(berthi_shape_reading *r)
         r->shape->head_kernel = berthi_shape_member(r, "conv_kernel_size", 0, 4096, 65);
 }
 
+/* Of one there is no table. The head may be cut by how rare words are: not counted so. */
+static uint64_t
+count_languages(berthi_shape_reading *r)
+{
+    const uint64_t languages = berthi_shape_member(r, "n_langs", 1, BERTHI_SHAPE_HEADS, 1);
+
+    if (berthi_shape_flag(r, "asm", false))
+        r->shape->has_unknown_layers = true;
+    return languages > 1 && berthi_shape_flag(r, "use_lang_emb", true) ? languages : 0;
+}
+
 void
 berthi_shape_read_filling(berthi_shape_reading *r)
 {
@@ -81,6 +92,8 @@ berthi_shape_read_filling(berthi_shape_reading *r)
     if (berthi_shape_flag(r, "use_task_id", false)) /* ERNIE 3: a table of tasks, too */
         shape->token_types +=
             berthi_shape_member(r, "task_type_vocab_size", 0, BERTHI_SHAPE_HEADS, 3);
+    if (shape->family->traits & BERTHI_TRAIT_LANGUAGES)
+        shape->token_types = count_languages(r);
     if (flags & BERTHI_FAMILY_NARROW)
         shape->embedding =
             berthi_shape_number(r, narrow_keys, 1, BERTHI_SHAPE_WIDTH / 16,

@@ -290,17 +290,26 @@ add_layer(berthi_shape_reading *r, const berthi_layer *layer)
 }
 
 static void
-add_encoder(berthi_shape_reading *r)
+add_encoder(berthi_shape_reading *r, const berthi_layer_rules *rules)
 {
     berthi_layer encoder = r->encoder.count > 0 ? r->encoder : r->layer;
+    berthi_layer sparse;
 
     if (r->encoder.count == 0)
         encoder.intermediate = berthi_shape_member(r, "encoder_ffn_dim", 1, BERTHI_SHAPE_WIDTH,
                                                    encoder.intermediate);
-    encoder.count = r->shape->encoder_layers;
+    encoder.count = 1;
     encoder.is_encoder = true;
     encoder.attention = BERTHI_ATTENTION_NONE;
-    (void)add_layer(r, &encoder);
+    sparse = encoder;
+    make_sparse(&rules->sparse, &sparse);
+    sparse.expert_intermediate = encoder.intermediate;
+    for (uint64_t i = 0; i < r->shape->encoder_layers; i++) {
+        const bool is_sparse_one =
+            rules->encoder_step > 0 && i % rules->encoder_step == rules->encoder_at;
+
+        (void)add_layer(r, is_sparse_one ? &sparse : &encoder);
+    }
 }
 
 void
@@ -310,7 +319,7 @@ berthi_shape_read_layers(berthi_shape_reading *r)
     berthi_layer_rules rules = berthi_shape_read_rules(r);
 
     if (shape->encoder_layers > 0)
-        add_encoder(r);
+        add_encoder(r, &rules);
     if (shape->encoder_layers > 0
         || (shape->family->flags & BERTHI_FAMILY_ENCODER && !shape->is_encoder_alone))
         r->layer.has_cross = true;

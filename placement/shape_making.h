@@ -53,8 +53,9 @@ void berthi_shape_add_asking(berthi_shape_making *m, const berthi_layer *layer);
 /* Outside the layers, the same. */
 void berthi_shape_add_beside(berthi_shape_making *m);
 void berthi_shape_add_filling_head(berthi_shape_making *m);
-/* Of a layer, what one class alone has. */
+/* Of a layer, and outside of them, what one class alone has. */
 void berthi_shape_add_extras(berthi_shape_making *m, const berthi_layer *layer);
+void berthi_shape_add_outer_extras(berthi_shape_making *m);
 /* What it ends in. */
 void berthi_shape_add_ending(berthi_shape_making *m);
 

@@ -29,7 +29,8 @@ read_words(berthi_shape_reading *r)
         shape->other_words = words;
         shape->vocabulary = written;
     } else if (!shape->ties_embeddings
-               && (flags & (BERTHI_FAMILY_RELATIVE | BERTHI_FAMILY_AUDIO)) == 0) {
+               && ((flags & (BERTHI_FAMILY_RELATIVE | BERTHI_FAMILY_AUDIO)) == 0
+                   || shape->family->traits & BERTHI_TRAIT_SPARSE_PAIR)) {
         shape->word_tables = 2;
         shape->other_words = written;
     }

@@ -187,9 +187,10 @@ read_experts(berthi_shape_reading *r, berthi_layer_rules *rules)
         rules->mlps.next != NULL
             ? 1
             : berthi_shape_member(r, "moe_layer_freq", 1, BERTHI_SHAPE_LAYERS, 1);
-    rules->sparse_step =
-        berthi_shape_number(r, sparse_step_keys, 1, BERTHI_SHAPE_LAYERS,
-                            berthi_max_u64(r->shape->family->parts, 1));
+    if ((r->shape->family->traits & BERTHI_TRAIT_SPARSE_PAIR) == 0)
+        rules->sparse_step =
+            berthi_shape_number(r, sparse_step_keys, 1, BERTHI_SHAPE_LAYERS,
+                                berthi_max_u64(r->shape->family->parts, 1));
     rules->sparse_at = berthi_shape_member(
         r, "expert_layer_offset", 0, BERTHI_SHAPE_LAYERS,
         r->shape->family->parts > 0 ? 0 : rules->sparse_step - 1);
@@ -200,6 +201,40 @@ read_experts(berthi_shape_reading *r, berthi_layer_rules *rules)
     r->shape->expert_latent = berthi_shape_member(r, "moe_latent_size", 1, width, 0);
     r->shape->has_correction = r->shape->family->flags & BERTHI_FAMILY_CORRECTION
                                && berthi_shape_flag(r, "use_expert_bias", true);
+}
+
+/* Of how many layers one has experts, where a file says only how many have. */
+static uint64_t
+part_of_layers(berthi_shape_reading *r, const char *key, uint64_t layers)
+{
+    const uint64_t count = berthi_shape_member(r, key, 0, BERTHI_SHAPE_LAYERS, 3);
+
+    return count > 0 ? layers / count : layers;
+}
+
+/*
+ * An encoder and a decoder, each with experts in one of so many layers: NLLB's in the last of
+ * them, Switch's in the second.
+ */
+static void
+read_sparse_pair(berthi_shape_reading *r, berthi_layer_rules *rules)
+{
+    const berthi_shape *const shape = r->shape;
+    const bool is_switch = shape->family->flags & BERTHI_FAMILY_RELATIVE;
+    const uint64_t most = BERTHI_SHAPE_LAYERS;
+    const uint64_t step = berthi_shape_member(
+        r, "decoder_sparse_step", 0, most,
+        is_switch ? part_of_layers(r, "num_sparse_decoder_layers", shape->layers) : 4);
+
+    rules->encoder_step = berthi_shape_member(
+        r, "encoder_sparse_step", 0, most,
+        is_switch ? part_of_layers(r, "num_sparse_encoder_layers", shape->encoder_layers) : 4);
+    rules->encoder_at = is_switch ? rules->encoder_step > 1 : rules->encoder_step - 1;
+    rules->sparse_step = step > 0 ? step : most + 1; /* which no layer's number is */
+    rules->sparse_at = step == 0 ? most : is_switch ? step > 1 : step - 1;
+    if (!is_switch)
+        rules->sparse.experts_used = berthi_min_u64(2, rules->sparse.experts);
+    r->shape->has_router_bias = berthi_shape_flag(r, "router_bias", false);
 }
 
 berthi_layer_rules
@@ -216,5 +251,7 @@ berthi_shape_read_rules(berthi_shape_reading *r)
     read_attending(r, &rules);
     read_shared(r, &rules);
     read_experts(r, &rules);
+    if (r->shape->family->traits & BERTHI_TRAIT_SPARSE_PAIR)
+        read_sparse_pair(r, &rules);
     return rules;
 }

@@ -42,6 +42,8 @@ typedef struct berthi_layer_rules {
     uint64_t sparse_every; /* layers whose number divides by it */
     uint64_t sparse_step;  /* of so many layers one */
     uint64_t sparse_at;    /* the remainder of its number */
+    uint64_t encoder_step; /* the same of an encoder's layers; 0: none has experts */
+    uint64_t encoder_at;
 } berthi_layer_rules;
 
 /* Of a model whose numbers that all layers share are read; may change `r->layer`. */

@@ -234,11 +234,14 @@ add_experts(berthi_shape_making *m, const berthi_layer *layer)
     berthi_shape_add_matrix(m, "gate", BERTHI_WEIGHT_OTHER, choices, hidden);
     if (berthi_shape_has(m, BERTHI_FAMILY_COMPRESSED))
         berthi_shape_add_choice(m, layer);
-    else if (m->shape->has_correction || berthi_shape_has(m, BERTHI_FAMILY_EXPERT_BIAS))
+    else if (m->shape->has_correction || m->shape->has_router_bias
+             || berthi_shape_has(m, BERTHI_FAMILY_EXPERT_BIAS))
         berthi_shape_add_vector(m, "gate", choices);
     m->role = BERTHI_WEIGHT_EXPERT;
     m->count = layers * layer->experts;
-    m->has_bias = berthi_shape_has(m, BERTHI_FAMILY_EXPERT_BIAS);
+    m->has_bias =
+        berthi_shape_has(m, BERTHI_FAMILY_EXPERT_BIAS)
+        || (m->has_bias && berthi_shape_has_trait(m, BERTHI_TRAIT_SPARSE_PAIR));
     berthi_shape_add_mlp(m, layer->expert_intermediate, latent > 0 ? latent : hidden);
     m->role = BERTHI_WEIGHT_LINEAR;
     m->count = layers;
@@ -405,6 +408,7 @@ add_outer(berthi_shape_making *m)
     m->count = 1;
     berthi_shape_add_pair(m);
     berthi_shape_add_beside(m);
+    berthi_shape_add_outer_extras(m);
 }
 
 static void

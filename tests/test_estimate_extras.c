@@ -166,6 +166,61 @@ test_single_experts(void)
     CHECK_EQ(elements(e, 0, "router_gate"), 6 * 2 * 5 * 64);
 }
 
+#define PAIR(type, more)                                                                  \
+    "{\"model_type\": \"" type "\", \"d_model\": 64, \"vocab_size\": 100, "               \
+    "\"num_experts\": 8" more "}"
+#define SWITCH_SIZES                                                                      \
+    ", \"num_layers\": 6, \"num_decoder_layers\": 4, \"num_heads\": 4, \"d_ff\": 128"
+
+/* Which layers of an encoder and of a decoder have experts. */
+static void
+test_sparse_pair(void)
+{
+    const berthi_shape *s = shape_of(
+        PAIR("switch_transformers", SWITCH_SIZES ", \"num_sparse_encoder_layers\": 2, "
+                                    "\"num_sparse_decoder_layers\": 4"));
+
+    CHECK_EQ(s->kind_count, 3); /* each of the decoder's has */
+    CHECK_EQ(s->kinds[0].experts, 0);
+    CHECK_EQ(s->kinds[0].count, 4);
+    CHECK_EQ(s->kinds[1].experts, 8);
+    CHECK_EQ(s->kinds[1].experts_used, 1);
+    CHECK(s->kinds[1].is_encoder);
+    CHECK_EQ(s->kinds[2].experts, 8);
+    CHECK_EQ(s->kinds[2].count, 4);
+    s = shape_of(PAIR("switch_transformers",
+                      SWITCH_SIZES ", \"encoder_sparse_step\": 0, \"decoder_sparse_step\": 2"));
+    CHECK_EQ(s->kinds[0].count, 6);
+    CHECK_EQ(s->kinds[0].experts, 0);
+    CHECK_EQ(s->kinds[s->layer_kinds[0]].experts, 0);
+    CHECK_EQ(s->kinds[s->layer_kinds[1]].experts, 8);
+    s = shape_of(PAIR("nllb-moe", ", \"encoder_layers\": 5, \"decoder_layers\": 4, "
+                                  "\"decoder_attention_heads\": 4, \"decoder_ffn_dim\": 128, "
+                                  "\"encoder_ffn_dim\": 96, \"decoder_sparse_step\": 0"));
+    CHECK_EQ(s->kind_count, 3);
+    CHECK_EQ(s->kinds[1].count, 1);
+    CHECK_EQ(s->kinds[1].expert_intermediate, 96);
+    CHECK_EQ(s->kinds[1].experts_used, 2);
+    CHECK_EQ(s->kinds[2].experts, 0);
+    CHECK_EQ(s->kinds[2].intermediate, 128);
+}
+
+/* A head cut by how rare words are is not known. */
+static void
+test_languages(void)
+{
+    const char *const text = "{\"model_type\": \"xlm\", \"emb_dim\": 64, \"n_layers\": 2, "
+                             "\"n_heads\": 4, \"vocab_size\": 100%s}";
+
+    CHECK_EQ(shape_of(fixture_format(text, ", \"n_langs\": 1"))->token_types, 0);
+    CHECK_EQ(shape_of(fixture_format(text, ", \"n_langs\": 2"))->token_types, 2);
+    CHECK_EQ(shape_of(fixture_format(text, ", \"n_langs\": 2, \"use_lang_emb\": false"))
+                 ->token_types,
+             0);
+    CHECK(!shape_of(fixture_format(text, ""))->has_unknown_layers);
+    CHECK(shape_of(fixture_format(text, ", \"asm\": true"))->has_unknown_layers);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -176,5 +231,7 @@ main(int argc, char **argv)
     T_RUN(test_mixed);
     T_RUN(test_ruled);
     T_RUN(test_single_experts);
+    T_RUN(test_sparse_pair);
+    T_RUN(test_languages);
     T_MAIN_END;
 }

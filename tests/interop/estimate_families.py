@@ -22,7 +22,8 @@ CLASSES = {"whisper": "AutoModelForSpeechSeq2Seq", "mistral4": "AutoModelForImag
            "mllama_text_model": "MllamaForCausalLM"}
 CLASSES |= dict.fromkeys(
     ["bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "led", "longt5", "m2m_100",
-     "marian", "mbart", "mt5", "mvp", "pegasus", "plbart", "t5", "t5gemma", "umt5"],
+     "marian", "mbart", "mt5", "mvp", "nllb-moe", "pegasus", "plbart", "switch_transformers", "t5",
+     "t5gemma", "umt5"],
     "AutoModelForSeq2SeqLM")
 # Of a model for images or sound; its head stands outside.
 CLASSES |= dict.fromkeys(
@@ -30,10 +31,10 @@ CLASSES |= dict.fromkeys(
      "qwen3_vl_text"], "AutoModel")
 CLASSES |= dict.fromkeys(
     ["albert", "bert", "camembert", "data2vec-text", "deberta", "deberta-v2",
-     "distilbert", "electra", "ernie", "esm", "eurobert", "gte", "ibert", "jina_embeddings_v3",
-     "layoutlm", "longformer", "megatron-bert", "modernbert", "mpnet", "mra", "nomic_bert",
-     "nystromformer", "rembert", "roberta", "roberta-prelayernorm", "roformer", "xlm-roberta",
-     "xlm-roberta-xl", "yoso"], "AutoModelForMaskedLM")
+     "distilbert", "electra", "ernie", "esm", "eurobert", "flaubert", "gte", "ibert",
+     "jina_embeddings_v3", "layoutlm", "longformer", "megatron-bert", "mobilebert", "modernbert",
+     "mpnet", "mra", "nomic_bert", "nystromformer", "rembert", "roberta", "roberta-prelayernorm",
+     "roformer", "xlm", "xlm-roberta", "xlm-roberta-xl", "yoso"], "AutoModelForMaskedLM")
 CLASSES |= {"qwen2_5_omni_text": "Qwen2_5OmniThinkerTextModel",
             "qwen3_omni_moe_text": "Qwen3OmniMoeThinkerTextModel"}
 # With a tower that needs headers, of somebody else's code, or half of another one.
@@ -265,6 +266,22 @@ VARIANTS = [
     ("rwkv", {"attention_hidden_size": 2048, "intermediate_size": 1000,
               "tie_word_embeddings": True, "num_hidden_layers": 3}),
     ("rwkv", {"architectures": ["RwkvModel"]}),
+    ("flaubert", {"pre_norm": True, "n_langs": 3, "tie_word_embeddings": False}),
+    ("nllb-moe", {"encoder_sparse_step": 2, "decoder_sparse_step": 3, "num_experts": 6,
+                  "router_bias": True, "encoder_ffn_dim": 1000, "decoder_layers": 7}),
+    ("nllb-moe", {"decoder_sparse_step": 0, "num_experts": 4, "encoder_sparse_step": 1}),
+    ("switch_transformers", {"num_sparse_encoder_layers": 6, "num_sparse_decoder_layers": 12,
+                             "router_bias": True, "d_kv": 32}),
+    ("switch_transformers", {"num_sparse_encoder_layers": 0, "num_layers": 5,
+                             "num_decoder_layers": 7, "tie_word_embeddings": False}),
+    ("xlm", {"n_langs": 15, "emb_dim": 1024, "n_heads": 8, "tie_word_embeddings": False}),
+    ("xlm", {"n_langs": 15, "use_lang_emb": False, "max_position_embeddings": 77}),
+    ("xlm", {"architectures": ["XLMForSequenceClassification"], "num_labels": 3}),
+    ("xlm", {"architectures": ["XLMModel"]}),
+    ("xlnet", {"d_model": 768, "n_head": 12, "d_inner": 3000, "n_layer": 3,
+               "tie_word_embeddings": False}),
+    ("xlnet", {"architectures": ["XLNetForSequenceClassification"], "num_labels": 3}),
+    ("xlnet", {"architectures": ["XLNetModel"]}),
 ]
 # What no count depends on.
 NOISE = re.compile(r"_token_id$|dropout|_pdrop|^output_(?!embedding)|_eps(ilon)?$|initializer|"

@@ -84,6 +84,18 @@ typedef struct berthi_distances {
     bool has_queries;
 } berthi_distances;
 
+/* MobileBERT's layers. */
+typedef struct berthi_bottleneck {
+    uint64_t width;         /* of what is inside; 0: the model has none of this         */
+    uint64_t narrowed;      /* the hidden state in front of it: the same, but in odd files */
+    uint64_t mlps;          /* in a layer                                               */
+    uint64_t word_parts;    /* words that are read at once                              */
+    bool is_narrower;       /* than the hidden state                                    */
+    bool has_narrow_values; /* which are made of what is inside                         */
+    bool has_queries;       /* made, with keys, of what is narrowed for them            */
+    bool has_pooler;
+} berthi_bottleneck;
+
 /* DeepSeek V4's: what is behind a window, the output, and the hidden state. */
 typedef struct berthi_compression {
     uint64_t index_tokens; /* of one entry behind it, where an index chooses among them */
@@ -168,6 +180,7 @@ typedef struct berthi_shape {
     uint64_t layer_sets;       /* of weights, that layers share; 0: each has its own    */
     berthi_distances distances;
     berthi_compression compression;
+    berthi_bottleneck bottleneck;
     uint64_t layer_words;      /* rows of a table that has a part for each layer    */
     uint64_t layer_width;      /* of that part; 0: there is no such table           */
     uint64_t side_states;      /* that run through all layers; 0: one, as usual     */

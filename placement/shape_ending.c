@@ -91,6 +91,8 @@ add_pooler(berthi_shape_making *m)
 {
     const uint64_t hidden = m->shape->hidden;
 
+    if (m->shape->bottleneck.width > 0 && !m->shape->bottleneck.has_pooler)
+        return;
     m->role = BERTHI_WEIGHT_LINEAR;
     m->has_bias = true;
     berthi_shape_add_linear(m, "pooler", hidden, hidden);
@@ -117,15 +119,20 @@ static void
 add_head(berthi_shape_making *m)
 {
     const berthi_shape *const shape = m->shape;
+    const uint64_t beside =
+        shape->bottleneck.width > 0 ? shape->hidden - shape->embedding : 0;
 
     if (berthi_shape_has_trait(m, BERTHI_TRAIT_TRANSFORM)
         || (berthi_shape_has(m, BERTHI_FAMILY_BOTH_WAYS)
             && !berthi_shape_has(m, BERTHI_FAMILY_PLAIN_HEAD)
             && !berthi_shape_has_trait(m, BERTHI_TRAIT_BARE_HEAD)))
         berthi_shape_add_filling_head(m);
+    /* MobileBERT's is as wide as its words and, beside them, the rest of the hidden state. */
+    if (beside > 0)
+        berthi_shape_add_matrix(m, "dense", BERTHI_WEIGHT_HEAD, beside, shape->vocabulary);
     if (!shape->ties_embeddings)
         berthi_shape_add_matrix(m, "lm_head", BERTHI_WEIGHT_HEAD, shape->vocabulary,
-                                shape->head_width);
+                                shape->head_width - beside);
     m->count = shape->head_biases;
     if (m->count > 0)
         berthi_shape_add_vector(m, "lm_head", shape->vocabulary);

@@ -31,6 +31,8 @@ berthi_shape_read_extras(berthi_shape_reading *r)
 {
     const uint64_t traits = r->shape->family->traits;
 
+    if (traits & BERTHI_TRAIT_BOTTLENECK)
+        berthi_shape_read_bottleneck(r);
     if (traits & BERTHI_TRAIT_HEAD_GATES)
         r->shape->head_gates = count_gates(r);
     if (traits & BERTHI_TRAIT_KEY_STEPS && berthi_shape_flag(r, "is_moe", false))
@@ -94,6 +96,7 @@ add_segments(berthi_shape_making *m, const berthi_layer *layer)
 void
 berthi_shape_add_outer_extras(berthi_shape_making *m)
 {
+    berthi_shape_add_word_parts(m);
     if (berthi_shape_has_trait(m, BERTHI_TRAIT_SEGMENTS))
         berthi_shape_add_vector(m, "mask_emb", m->shape->hidden);
 }

@@ -305,6 +305,8 @@ static const berthi_family families[] = {
       .window = BERTHI_WINDOW_ALL },
     { .model_type = "mllama_text_model", .names = &llama, .norms = 2,
       .flags = F(NEVER_TIES), .traits = T(LOOKS) },
+    { .model_type = "mobilebert", .names = &bert, .norms = 2, .heads = 4,
+      .flags = BERT_FLAGS, .traits = T(POOLER) | T(BOTTLENECK) },
     { .model_type = "modernbert", .names = &modernbert, .norms = 2,
       .flags = F(TIES) | F(BOTH_WAYS) | F(NO_TYPES) | F(BARE_TRANSFORM) | F(FUSED_QKV)
                | F(FUSED_UP) },

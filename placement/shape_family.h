@@ -111,6 +111,7 @@
 #define BERTHI_TRAIT_LANGUAGES    BERTHI_TRAIT(22) /* a table of them, of more than one: XLM */
 #define BERTHI_TRAIT_SEGMENTS     BERTHI_TRAIT(23) /* distances and parts of a text: XLNet */
 #define BERTHI_TRAIT_SPARSE_PAIR  BERTHI_TRAIT(24) /* experts in the encoder, too: Switch */
+#define BERTHI_TRAIT_BOTTLENECK   BERTHI_TRAIT(25) /* layers narrower than `hidden`: MobileBERT */
 
 /* Which layers look back only so far, where "layer_types" does not say. */
 typedef enum berthi_family_window {

@@ -2,7 +2,8 @@
 /*
  * shape_making.h - adding weights to a list, between shape_weights.c (the model),
  * shape_state.c (layers with a state), shape_compress.c (DeepSeek V4), shape_fill.c
- * (models that fill gaps), shape_pair.c (an encoder before a decoder) and shape_extras.c
+ * (models that fill gaps), shape_pair.c (an encoder before a decoder),
+ * shape_bottleneck.c (MobileBERT) and shape_extras.c
  * (what single classes have).
  */
 #ifndef BERTH_PLACEMENT_SHAPE_MAKING_H
@@ -53,6 +54,9 @@ void berthi_shape_add_asking(berthi_shape_making *m, const berthi_layer *layer);
 /* Outside the layers, the same. */
 void berthi_shape_add_beside(berthi_shape_making *m);
 void berthi_shape_add_filling_head(berthi_shape_making *m);
+/* BOTTLENECK: all weights of a layer, and what makes the hidden state of words. */
+void berthi_shape_add_narrow(berthi_shape_making *m, const berthi_layer *layer);
+void berthi_shape_add_word_parts(berthi_shape_making *m);
 /* Of a layer, and outside of them, what one class alone has. */
 void berthi_shape_add_extras(berthi_shape_making *m, const berthi_layer *layer);
 void berthi_shape_add_outer_extras(berthi_shape_making *m);

@@ -6,7 +6,7 @@
  * shape_pair.c (an encoder before it), shape_rules.c (which layers differ),
  * shape_layers.c (its layers), shape_words.c (a word for each), shape_state.c (those with
  * a state), shape_shared.c (Zamba), shape_compress.c (DeepSeek V4), shape_fill.c (models
- * that fill gaps) and shape_extras.c (what single classes have).
+ * that fill gaps), shape_bottleneck.c (MobileBERT) and shape_extras.c (what single classes have).
  */
 #ifndef BERTH_PLACEMENT_SHAPE_READ_H
 #define BERTH_PLACEMENT_SHAPE_READ_H
@@ -90,6 +90,9 @@ void berthi_shape_compress(berthi_shape_reading *r, const char *word, uint64_t n
 
 /* What chooses blocks of tokens, in layers that do not see all. */
 void berthi_shape_read_block_index(berthi_shape_reading *r);
+
+/* BOTTLENECK: how wide layers are inside. */
+void berthi_shape_read_bottleneck(berthi_shape_reading *r);
 
 /* What one class alone has, of a model whose heads are read. */
 void berthi_shape_read_extras(berthi_shape_reading *r);

@@ -312,6 +312,10 @@ add_layers(berthi_shape_making *m, uint32_t kind)
         berthi_shape_add_shared(m, layer);
         return;
     }
+    if (m->shape->bottleneck.width > 0) {
+        berthi_shape_add_narrow(m, layer);
+        return;
+    }
     if (layer->attention == BERTHI_ATTENTION_STATE)
         berthi_shape_add_state(m);
     else if (layer->attention == BERTHI_ATTENTION_LATENT)
@@ -363,7 +367,7 @@ add_outer(berthi_shape_making *m)
     const uint64_t readers = shape->encoder_layers > 0 && shape->sound_bands == 0 ? 2 : 1;
 
     berthi_shape_add_words(m);
-    if (shape->embedding != wide) {
+    if (shape->embedding != wide && shape->bottleneck.width == 0) {
         berthi_shape_add_matrix(m, "project_in", BERTHI_WEIGHT_LINEAR, hidden,
                                 shape->embedding);
         berthi_shape_add_matrix(m, "project_out", BERTHI_WEIGHT_LINEAR, shape->embedding,

@@ -221,6 +221,24 @@ test_languages(void)
     CHECK(shape_of(fixture_format(text, ", \"asm\": true"))->has_unknown_layers);
 }
 
+/* MobileBERT's layers are as wide inside as a file says, or as the hidden state. */
+static void
+test_bottleneck(void)
+{
+    const berthi_shape *s = shape_of(TINY("mobilebert", ", \"intra_bottleneck_size\": 16, "
+                                                        "\"embedding_size\": 8"));
+
+    CHECK_EQ(s->bottleneck.width, 16);
+    CHECK_EQ(s->bottleneck.mlps, 4);
+    CHECK_EQ(s->kinds[0].key_dim, 4);
+    CHECK_EQ(s->kinds[0].attention, BERTHI_ATTENTION_NONE);
+    s = shape_of(TINY("mobilebert", ", \"use_bottleneck\": false, \"embedding_size\": 64"));
+    CHECK_EQ(s->bottleneck.width, 64);
+    CHECK_EQ(s->kinds[0].key_dim, 16);
+    CHECK(estimated_text(TINY("mobilebert", ", \"embedding_size\": 65")) == NULL);
+    CHECK_CONTAINS(estimated_error()->message, "\"embedding_size\" is 65, not a width up to");
+}
+
 int
 main(int argc, char **argv)
 {
@@ -233,5 +251,6 @@ main(int argc, char **argv)
     T_RUN(test_single_experts);
     T_RUN(test_sparse_pair);
     T_RUN(test_languages);
+    T_RUN(test_bottleneck);
     T_MAIN_END;
 }

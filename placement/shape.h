@@ -199,6 +199,8 @@ typedef struct berthi_shape {
     bool adapts_attention;     /* and not the MLP alone                             */
     uint64_t head_gates;       /* numbers that weigh what a head finds; 0: none         */
     uint64_t single_experts;   /* beside an MLP, of one column and row each; 0: none    */
+    uint64_t router_width;     /* of a router of several layers; 0: it is one matrix    */
+    uint64_t head_steps[2];    /* tokens that two convolutions mix heads of; 0: none    */
     bool has_router_bias;
     uint64_t idle_experts;     /* a router's, that hand on what they see            */
     uint64_t expert_latent;    /* what experts see instead of h; 0: h               */

@@ -26,6 +26,17 @@ count_gates(berthi_shape_reading *r)
     return berthi_shape_flag(r, "gating", true) ? 1 : r->layer.key_dim;
 }
 
+static void
+read_mixed_heads(berthi_shape_reading *r)
+{
+    berthi_shape *const shape = r->shape;
+    const uint64_t most = BERTHI_SHAPE_HEADS;
+
+    shape->router_width = berthi_shape_member(r, "router_hidden_size", 1, most, 256);
+    shape->head_steps[0] = berthi_shape_member(r, "cca_time0", 1, 4096, 2);
+    shape->head_steps[1] = berthi_shape_member(r, "cca_time1", 1, 4096, 2);
+}
+
 void
 berthi_shape_read_extras(berthi_shape_reading *r)
 {
@@ -38,6 +49,8 @@ berthi_shape_read_extras(berthi_shape_reading *r)
     if (traits & BERTHI_TRAIT_KEY_STEPS && berthi_shape_flag(r, "is_moe", false))
         r->shape->single_experts =
             berthi_shape_member(r, "num_experts", 1, BERTHI_SHAPE_HEADS, 16384);
+    if (traits & BERTHI_TRAIT_MIXED_HEADS)
+        read_mixed_heads(r);
     if (traits & BERTHI_TRAIT_LOOKS)
         r->shape->unsaid_words = 8;
     if (traits & BERTHI_TRAIT_UNSAID_WORD)
@@ -93,12 +106,55 @@ add_segments(berthi_shape_making *m, const berthi_layer *layer)
     berthi_shape_add_vector(m, "seg_embed", 2 * width);
 }
 
+/*
+ * Zaya's queries and keys are mixed with those of tokens before, each number by itself, then each
+ * head; keys have a scale. What goes around both halves has scales and biases of its own.
+ */
+static void
+add_mixed_heads(berthi_shape_making *m, const berthi_layer *layer)
+{
+    const berthi_shape *const shape = m->shape;
+    const uint64_t channels = (layer->heads + layer->kv_heads) * layer->key_dim;
+
+    berthi_shape_add_vector(m, "conv_qk_depthwise", channels * (shape->head_steps[0] + 1));
+    berthi_shape_add_vector(m, "conv_qk_grouped",
+                            channels * (layer->key_dim * shape->head_steps[1] + 1));
+    berthi_shape_add_vector(m, "temp", layer->kv_heads);
+    berthi_shape_add_vector(m, "residual_scale", 8 * shape->hidden);
+}
+
+/* It sees what the layer before chose by, too, and may choose no expert. */
+void
+berthi_shape_add_router(berthi_shape_making *m, const berthi_layer *layer)
+{
+    const berthi_shape *const shape = m->shape;
+    const uint64_t width = shape->router_width;
+    const uint64_t choices = layer->experts + 1;
+    const uint64_t layers = m->count;
+
+    m->role = BERTHI_WEIGHT_OTHER;
+    m->has_bias = true;
+    berthi_shape_add_linear(m, "down_proj", width, shape->hidden);
+    berthi_shape_add_linear(m, "fc1", width, width);
+    berthi_shape_add_linear(m, "fc2", width, width);
+    m->has_bias = false;
+    berthi_shape_add_linear(m, "out_proj", choices, width);
+    berthi_shape_add_vector(m, "norm", width);
+    berthi_shape_add_vector(m, "balancing_biases", choices);
+    m->count = layers - (shape->layer_kinds[0] == m->layer ? 1 : 0);
+    if (m->count > 0)
+        berthi_shape_add_vector(m, "router_states_scale", width);
+    m->count = layers;
+}
+
 void
 berthi_shape_add_outer_extras(berthi_shape_making *m)
 {
     berthi_shape_add_word_parts(m);
     if (berthi_shape_has_trait(m, BERTHI_TRAIT_SEGMENTS))
         berthi_shape_add_vector(m, "mask_emb", m->shape->hidden);
+    if (m->shape->router_width > 0)
+        berthi_shape_add_vector(m, "input_hidden_states_scale", 2 * m->shape->hidden);
 }
 
 void
@@ -113,6 +169,8 @@ berthi_shape_add_extras(berthi_shape_making *m, const berthi_layer *layer)
         berthi_shape_add_vector(m, "lambda", 4 * layer->key_dim);
     if (berthi_shape_has_trait(m, BERTHI_TRAIT_SEGMENTS))
         add_segments(m, layer);
+    if (shape->router_width > 0)
+        add_mixed_heads(m, layer);
     if (berthi_shape_has_trait(m, BERTHI_TRAIT_KEY_STEPS))
         add_steps(m, layer);
     if (berthi_shape_has_trait(m, BERTHI_TRAIT_SPARSE_NORM) && layer->experts > 0)

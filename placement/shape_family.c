@@ -443,6 +443,8 @@ static const berthi_family families[] = {
       .traits = T(SHARED_BLOCKS), .state = BERTHI_STATE_MAMBA },
     { .model_type = "zamba2", .names = &fused_up, .norms = 1, .flags = F(TIES) | F(FUSED_UP),
       .traits = T(SHARED_BLOCKS), .state = BERTHI_STATE_MAMBA2 },
+    { .model_type = "zaya", .names = &llama, .norms = 2, .head_dim = 128, .flags = F(TIES),
+      .traits = T(MIXED_HEADS) },
 };
 
 const berthi_family *

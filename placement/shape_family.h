@@ -112,6 +112,7 @@
 #define BERTHI_TRAIT_SEGMENTS     BERTHI_TRAIT(23) /* distances and parts of a text: XLNet */
 #define BERTHI_TRAIT_SPARSE_PAIR  BERTHI_TRAIT(24) /* experts in the encoder, too: Switch */
 #define BERTHI_TRAIT_BOTTLENECK   BERTHI_TRAIT(25) /* layers narrower than `hidden`: MobileBERT */
+#define BERTHI_TRAIT_MIXED_HEADS  BERTHI_TRAIT(26) /* of tokens side by side: Zaya */
 
 /* Which layers look back only so far, where "layer_types" does not say. */
 typedef enum berthi_family_window {

@@ -31,6 +31,10 @@ static void
 make_listed(berthi_shape_reading *r, const berthi_layer_rules *rules, const char *word,
             berthi_layer *layer)
 {
+    if (r->shape->family->traits & BERTHI_TRAIT_MIXED_HEADS)
+        word = strcmp(word, "hybrid") == 0           ? "full_attention"
+               : strcmp(word, "hybrid_sliding") == 0 ? "sliding_attention"
+                                                     : word;
     if (is_one_of(word, window_words)) {
         if (layer->attention == BERTHI_ATTENTION_NONE)
             return; /* nothing is kept, however far it looks */

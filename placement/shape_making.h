@@ -57,6 +57,8 @@ void berthi_shape_add_filling_head(berthi_shape_making *m);
 /* BOTTLENECK: all weights of a layer, and what makes the hidden state of words. */
 void berthi_shape_add_narrow(berthi_shape_making *m, const berthi_layer *layer);
 void berthi_shape_add_word_parts(berthi_shape_making *m);
+/* MIXED_HEADS: the router of its experts. */
+void berthi_shape_add_router(berthi_shape_making *m, const berthi_layer *layer);
 /* Of a layer, and outside of them, what one class alone has. */
 void berthi_shape_add_extras(berthi_shape_making *m, const berthi_layer *layer);
 void berthi_shape_add_outer_extras(berthi_shape_making *m);

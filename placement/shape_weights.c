@@ -231,7 +231,10 @@ add_experts(berthi_shape_making *m, const berthi_layer *layer)
     const uint64_t latent = m->shape->expert_latent;
     const uint64_t choices = layer->experts + m->shape->idle_experts;
 
-    berthi_shape_add_matrix(m, "gate", BERTHI_WEIGHT_OTHER, choices, hidden);
+    if (m->shape->router_width > 0)
+        berthi_shape_add_router(m, layer);
+    else
+        berthi_shape_add_matrix(m, "gate", BERTHI_WEIGHT_OTHER, choices, hidden);
     if (berthi_shape_has(m, BERTHI_FAMILY_COMPRESSED))
         berthi_shape_add_choice(m, layer);
     else if (m->shape->has_correction || m->shape->has_router_bias

@@ -239,6 +239,28 @@ test_bottleneck(void)
     CHECK_CONTAINS(estimated_error()->message, "\"embedding_size\" is 65, not a width up to");
 }
 
+/* Zaya's words for layers; what the first layer's router does not see. */
+static void
+test_mixed_heads(void)
+{
+    const char *const words = ", \"sliding_window\": 8, \"num_experts\": 3, \"layer_types\": "
+                              "[\"hybrid_sliding\", \"hybrid\", \"hybrid\", \"hybrid\", "
+                              "\"hybrid\", \"hybrid\"]";
+    const char *const text = "{\"model_type\": \"%s\", \"hidden_size\": 64, "
+                             "\"num_hidden_layers\": 6, \"num_attention_heads\": 4, "
+                             "\"moe_intermediate_size\": 128, \"vocab_size\": 100%s}";
+    const estimated *const e = estimated_text(fixture_format(text, "zaya", words));
+
+    T_REQUIRE(e != NULL);
+    CHECK_EQ(e->shape.kind_count, 2);
+    CHECK_EQ(e->shape.kinds[0].window, 8);
+    CHECK_EQ(e->shape.kinds[1].window, 0);
+    CHECK(!e->shape.has_unknown_layers);
+    CHECK_EQ(elements(e, 0, "router_states_scale"), 0);
+    CHECK_EQ(elements(e, 1, "router_states_scale"), 5 * 256);
+    CHECK(shape_of(fixture_format(text, "llama", words))->has_unknown_layers);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -252,5 +274,6 @@ main(int argc, char **argv)
     T_RUN(test_sparse_pair);
     T_RUN(test_languages);
     T_RUN(test_bottleneck);
+    T_RUN(test_mixed_heads);
     T_MAIN_END;
 }

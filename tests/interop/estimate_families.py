@@ -267,6 +267,10 @@ VARIANTS = [
               "tie_word_embeddings": True, "num_hidden_layers": 3}),
     ("rwkv", {"architectures": ["RwkvModel"]}),
     ("flaubert", {"pre_norm": True, "n_langs": 3, "tie_word_embeddings": False}),
+    ("zaya", {"layer_types": ["hybrid", "hybrid_sliding"] * 3, "num_hidden_layers": 6,
+              "sliding_window": 8, "attention_bias": True, "lm_head_bias": True}),
+    ("zaya", {"router_hidden_size": 64, "cca_time0": 3, "cca_time1": 4, "num_experts": 5,
+              "head_dim": 96, "tie_word_embeddings": False, "num_hidden_layers": 2}),
     ("mobilebert", {"use_bottleneck": False, "num_feedforward_networks": 1,
                     "intermediate_size": 1000, "trigram_input": False}),
     ("mobilebert", {"use_bottleneck_attention": True, "key_query_shared_bottleneck": False,
@@ -297,7 +301,7 @@ NOISE = re.compile(r"_token_id$|dropout|_pdrop|^output_(?!embedding)|_eps(ilon)?
                    r"^name_or_path$|^_name")
 # Buffers that checkpoints have.
 SAVED = re.compile(r"correction_bias|expert_bias|tid2eid|final_logits_bias|act_fn\.(beta|eps)$|"
-                   "layer_scalar$|slope_rate$|_decay$")
+                   "layer_scalar$|slope_rate$|_decay$|balancing_biases$")
 t = lib.Tally()
 
 

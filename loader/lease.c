@@ -47,7 +47,7 @@ begin_lines(berthi_leases *leases, berth_error *error)
         if (leases->lines[i].is_cache)
             continue;
         pthread_mutex_lock(&leases->lines[i].lock);
-        status = berthi_lease_pump(leases, &leases->lines[i], error);
+        status = berthi_lease_pump(leases, &leases->lines[i], BERTHI_NO_UNIT, error);
         pthread_mutex_unlock(&leases->lines[i].lock);
     }
     return status;
@@ -193,7 +193,8 @@ has_slot_to_give(const berthi_lease_line *line)
 
 /*
  * The slot in which the unit is, or is going to be. NULL with BERTH_OK: the feeder is at
- * another unit that somebody waits for, or somebody has not seen yet that a slot failed.
+ * another unit that somebody waits for, somebody copies another one from memory, or has not
+ * seen yet that a slot failed.
  */
 static berth_status
 find_or_fill(berthi_leases *leases, berthi_lease_line *line, uint32_t number,
@@ -212,7 +213,7 @@ find_or_fill(berthi_leases *leases, berthi_lease_line *line, uint32_t number,
     line->expected = number;
     line->is_halted = false;
     berthi_lease_move_to(leases, line, number);
-    status = berthi_lease_pump(leases, line, error);
+    status = berthi_lease_pump(leases, line, number, error);
     *out_slot = berthi_lease_find_slot(line, number);
     return *out_slot != NULL ? BERTH_OK : status;
 }
@@ -245,7 +246,7 @@ static berth_status
 lease(berthi_leases *leases, berthi_lease_line *line, uint32_t number,
       berthi_stream *stream, berth_error *error)
 {
-    const uint64_t deadline_ns = berthi_lease_feed_deadline(leases, line);
+    const uint64_t deadline_ns = berthi_lease_feed_deadline(leases);
     berthi_lease_slot *slot;
     berth_status status = await_slot(leases, line, number, deadline_ns, &slot, error);
 
@@ -300,7 +301,7 @@ end_lease(berthi_leases *leases, berthi_lease_line *line, const berthi_lease_uni
     berthi_lease_empty(line, slot);
     /* What cannot be brought now is brought, or refused, when it is asked for. */
     if (!BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_PREFETCH))
-        (void)berthi_lease_pump(leases, line, NULL);
+        (void)berthi_lease_pump(leases, line, BERTHI_NO_UNIT, NULL);
     return BERTH_OK;
 }
 
@@ -336,7 +337,7 @@ expect(berthi_leases *leases, berthi_lease_line *line, uint32_t number)
     berthi_lease_move_to(leases, line, number);
     /* What cannot be brought now is brought, or refused, when it is asked for. */
     if (!BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_PREFETCH))
-        (void)berthi_lease_pump(leases, line, NULL);
+        (void)berthi_lease_pump(leases, line, BERTHI_NO_UNIT, NULL);
 }
 
 berth_status
@@ -365,14 +366,14 @@ refuse_leased(const berthi_leases *leases, const berthi_lease_slot *slot,
     return berthi_fail(error, BERTH_REASON_LEASED, &about, "this layer is leased");
 }
 
-/* The feeder copies into no slot of the line. */
+/* Nobody copies into a slot of the line. */
 static berth_status
 await_written(const berthi_leases *leases, berthi_lease_line *line, const berth_job *job,
               berth_error *error)
 {
     const uint64_t deadline_ns = berthi_lease_deadline(leases);
 
-    while (line->written != NULL) {
+    while (line->written > 0) {
         const uint64_t now_ns = berthi_sys_now_ns();
 
         if (job != NULL && berthi_job_is_cancelled(job))

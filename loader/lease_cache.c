@@ -79,15 +79,16 @@ berthi_lease_cache_find(const berthi_lease_line *line, uint32_t unit)
 }
 
 static bool
-is_used(const berthi_lease_line *line, const berthi_lease_slot *slot)
+is_used(const berthi_lease_slot *slot)
 {
-    return slot->leases > 0 || slot->waiters > 0 || slot == line->written;
+    return slot->leases > 0 || slot->waiters > 0 || slot->is_written
+           || slot->fill == BERTHI_LEASE_TAKEN;
 }
 
 void
 berthi_lease_cache_note_use(berthi_lease_line *line, berthi_lease_slot *slot)
 {
-    if (slot->is_used == is_used(line, slot))
+    if (slot->is_used == is_used(slot))
         return;
     slot->is_used = !slot->is_used;
     if (slot->is_used) {
@@ -125,6 +126,7 @@ berthi_lease_cache_put(berthi_lease_line *line, berthi_lease_slot *slot,
 void
 berthi_lease_cache_drop(berthi_lease_line *line, berthi_lease_slot *slot)
 {
+    berthi_lease_cache_note_use(line, slot);
     line->slot_of[slot->unit - line->first_unit] = NULL;
     slot->share = NULL;
     move(&line->empty, slot);

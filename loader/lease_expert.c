@@ -5,8 +5,9 @@
  * A call names experts of one layer; it gets all of them or none. Those that are
  * resident cost nothing, those in a slot no copy. For the others slots are emptied that
  * nobody uses; where there are not so many the call is refused before anything is given
- * away, for who holds the slots may be the caller. While a call waits for the disk its
- * slots are held: whatever else is asked for meanwhile, it gets what it waits for.
+ * away, for who holds the slots may be the caller. All slots are taken before the first
+ * copy, for others call meanwhile where that is not pinned. While a call waits for the disk
+ * its slots are held: whatever else is asked for meanwhile, it gets what it waits for.
  */
 #include <string.h>
 
@@ -89,7 +90,8 @@ let_go(request *r)
             continue;
         slot->waiters--;
         berthi_lease_cache_note_use(r->line, slot);
-        if (slot->fill == BERTHI_LEASE_FAILED && slot->waiters == 0)
+        if (slot->waiters == 0
+            && (slot->fill == BERTHI_LEASE_FAILED || slot->fill == BERTHI_LEASE_TAKEN))
             berthi_lease_empty(r->line, slot);
     }
     r->held = 0;
@@ -164,26 +166,46 @@ keep_no_longer(const request *r)
     }
 }
 
-static berth_status
-fill(const request *r, uint32_t unit, berthi_lease_slot **out_slot, berth_error *error)
+/* The slot that is missed least; there is room. */
+static berthi_lease_slot *
+take(const request *r, uint32_t unit)
 {
     const berthi_lease_unit *const about = &r->leases->units[unit];
     berthi_lease_slot *const slot = berthi_lease_cache_take(r->line, about);
-    const berth_status status =
-        berthi_lease_begin_fill(r->leases, r->line, slot, unit, error);
 
-    *out_slot = slot;
-    if (status == BERTH_OK)
-        berthi_lease_cache_put(r->line, slot, about);
+    slot->unit = unit;
+    slot->fill = BERTHI_LEASE_TAKEN;
+    berthi_lease_cache_put(r->line, slot, about);
+    return slot;
+}
+
+/*
+ * Slots that others have taken, too: those may be waiting for the device. After a failure
+ * what nobody waits for is given up.
+ */
+static berth_status
+fill_taken(const request *r, berth_error *error)
+{
+    berth_status status = BERTH_OK;
+
+    for (uint32_t i = 0; i < r->count; i++) {
+        berthi_lease_slot *const slot = slot_at(r, i);
+
+        if (slot == NULL || slot->fill != BERTHI_LEASE_TAKEN)
+            continue;
+        if (status == BERTH_OK)
+            status = berthi_lease_begin_fill(r->leases, r->line, slot, slot->unit, error);
+        else if (slot->waiters == 0)
+            berthi_lease_empty(r->line, slot);
+        berthi_lease_cache_note_use(r->line, slot);
+    }
     return status;
 }
 
 /* A slot for each, which the request holds; there is room. */
-static berth_status
-hold(request *r, berth_error *error)
+static void
+hold(request *r)
 {
-    berth_status status = BERTH_OK;
-
     for (; r->held < r->count; r->held++) {
         const uint32_t unit = unit_at(r, r->held);
         berthi_lease_slot *slot = slot_at(r, r->held);
@@ -194,14 +216,11 @@ hold(request *r, berth_error *error)
             berthi_lease_cache_touch(slot);
             r->hits++;
         } else {
-            status = fill(r, unit, &slot, error);
+            slot = take(r, unit);
         }
-        if (status != BERTH_OK)
-            break;
         slot->waiters++;
         berthi_lease_cache_note_use(r->line, slot);
     }
-    return status;
 }
 
 /* ----------------------------------------------------------------------- acquire */
@@ -265,15 +284,22 @@ count_leases(const request *r)
     r->line->summary.expert_hits += r->hits;
 }
 
-/* Its slot is written to, and can be taken for another expert when that is over. */
-static bool
-is_about_to_be_free(const request *r, const berthi_lease_slot *slot)
+/* Slots that are written to, and can be taken for others when that is over, and the unit of one. */
+static uint32_t
+count_about_to_be_free(const request *r, uint32_t *out_unit)
 {
-    bool is_free = slot != NULL && slot->leases == 0 && slot->waiters == 0;
+    uint32_t count = 0;
 
-    for (uint32_t i = 0; i < r->count && is_free; i++)
-        is_free = unit_at(r, i) != slot->unit;
-    return is_free;
+    for (uint32_t i = 0; i < r->line->slot_count; i++) {
+        const berthi_lease_slot *const slot = &r->line->slots[i];
+        bool is_free = slot->is_used && slot->leases == 0 && slot->waiters == 0;
+
+        for (uint32_t k = 0; k < r->count && is_free; k++)
+            is_free = unit_at(r, k) != slot->unit;
+        count += is_free;
+        *out_unit = is_free ? slot->unit : *out_unit;
+    }
+    return count;
 }
 
 static berth_status
@@ -281,13 +307,12 @@ await_room(const request *r, uint64_t deadline_ns, berth_error *error)
 {
     uint32_t missing = count_missing(r);
     uint32_t room = count_room(r);
+    uint32_t unit = BERTHI_NO_UNIT;
 
-    while (missing == room + 1 && is_about_to_be_free(r, r->line->written)) {
-        const berthi_lease_unit *const unit = &r->leases->units[r->line->written->unit];
-
+    while (missing > room && missing - room <= count_about_to_be_free(r, &unit)) {
         if (berthi_sys_condition_wait_until(&r->line->changed, &r->line->lock, deadline_ns) != 0
             && !berthi_lease_put_off(r->leases, &deadline_ns))
-            return berthi_lease_fail_time(r->leases, unit, error);
+            return berthi_lease_fail_time(r->leases, &r->leases->units[unit], error);
         missing = count_missing(r);
         room = count_room(r);
     }
@@ -297,14 +322,15 @@ await_room(const request *r, uint64_t deadline_ns, berth_error *error)
 static berth_status
 lease(request *r, berthi_stream *stream, berth_error *error)
 {
-    const uint64_t deadline_ns = berthi_lease_feed_deadline(r->leases, r->line);
+    const uint64_t deadline_ns = berthi_lease_feed_deadline(r->leases);
     berth_status status = await_room(r, deadline_ns, error);
 
     if (status != BERTH_OK)
         return status;
     keep(r);
-    status = hold(r, error);
+    hold(r);
     keep_no_longer(r);
+    status = fill_taken(r, error);
     if (status == BERTH_OK)
         status = await(r, deadline_ns, stream, error);
     if (status == BERTH_OK)
@@ -360,15 +386,13 @@ bring(request *r)
 
         if (slot != NULL || unit_at(r, i) == BERTHI_NO_UNIT)
             continue;
-        if (fill(r, unit_at(r, i), &slot, NULL) != BERTH_OK)
-            break;
+        slot = take(r, unit_at(r, i));
         slot->is_ahead = true;
-        slot->mark = 1; /* kept, as if it had been there */
-        slot->waiters++;
         berthi_lease_cache_note_use(r->line, slot);
         missing--;
     }
     keep_no_longer(r);
+    (void)fill_taken(r, NULL);
 }
 
 berth_status

@@ -216,7 +216,7 @@ fail_waiters(berthi_feeder *f)
 
         pthread_mutex_lock(&line->lock);
         while (line->feeding != NULL) {
-            berthi_feeder_fail_slot(line, line->feeding, f->status, &f->error);
+            berthi_lease_fail_slot(line, line->feeding, f->status, &f->error);
             has_any = true;
         }
         pthread_mutex_unlock(&line->lock);
@@ -253,7 +253,7 @@ give_up(berthi_feeder *f)
 
         pthread_mutex_lock(&line->lock);
         while ((slot = find_missing(f, line, &chunk)) != NULL) {
-            berthi_feeder_fail_slot(line, slot, f->status, &f->error);
+            berthi_lease_fail_slot(line, slot, f->status, &f->error);
             if (!line->is_cache)
                 f->cursor = chunk;
             has_any = true;
@@ -292,7 +292,7 @@ wait_for_reads(berthi_feeder *f, uint64_t deadline_ns)
     berth_error error;
     const berth_status status = berthi_intake_wait(&f->intake, deadline_ns, &error);
 
-    berthi_feeder_note_moved(f, f->intake.moved_ns);
+    berthi_lease_note_moved(f->leases, f->intake.moved_ns);
     if (status != BERTH_OK)
         fail_reading(f, status, &error);
 }

@@ -117,11 +117,6 @@ void berthi_feeder_tune(berthi_feeder *f, uint64_t waited_ns, bool was_idle);
 /* Its line's lock held. The slot that waits for what the buffer holds; NULL: none does. */
 berthi_lease_slot *berthi_feeder_find_slot(const berthi_feeder *f,
                                            const berthi_stage_buffer *buffer);
-/* Line's lock held. Whoever waits for the unit is told. */
-void berthi_feeder_fail_slot(berthi_lease_line *line, berthi_lease_slot *slot,
-                             berth_status status, const berth_error *error);
-/* Something did then: whoever waits for a layer waits on. */
-void berthi_feeder_note_moved(berthi_feeder *f, uint64_t moved_ns);
 /* Hands out what is wanted; false: nothing was. */
 bool berthi_feeder_copy(berthi_feeder *f);
 /* Buffers of copies that have passed are free; false: none was. */

@@ -7,29 +7,6 @@
 #include "kernels/trace.h"
 #include "loader/lease_feed.h"
 
-void
-berthi_feeder_note_moved(berthi_feeder *f, uint64_t moved_ns)
-{
-    if (moved_ns > atomic_load(&f->leases->read_ns))
-        atomic_store(&f->leases->read_ns, moved_ns);
-}
-
-void
-berthi_feeder_fail_slot(berthi_lease_line *line, berthi_lease_slot *slot,
-                        berth_status status, const berth_error *error)
-{
-    line->is_halted = true;
-    berthi_lease_end_feed(line, slot);
-    if (slot->waiters > 0) {
-        line->status = status;
-        line->error = *error;
-        slot->fill = BERTHI_LEASE_FAILED;
-    } else {
-        berthi_lease_empty(line, slot);
-    }
-    pthread_cond_broadcast(&line->changed);
-}
-
 /* Bytes that were asked for, until one copy failed. */
 static uint64_t
 copy_spans(berthi_feeder *f, const berthi_lease_line *line, const berthi_lease_slot *slot,
@@ -57,17 +34,6 @@ copy_spans(berthi_feeder *f, const berthi_lease_line *line, const berthi_lease_s
     return copied;
 }
 
-/* A slot is about to be written to without the lock, or NULL: it has been. */
-static void
-note_written(berthi_lease_line *line, berthi_lease_slot *slot)
-{
-    berthi_lease_slot *const about = slot != NULL ? slot : line->written;
-
-    line->written = slot;
-    if (line->is_cache)
-        berthi_lease_cache_note_use(line, about);
-}
-
 /* Copies that are not pinned wait for the device: nobody else is to wait for that. */
 static berth_status
 write_slot(berthi_feeder *f, berthi_lease_line *line, berthi_lease_slot *slot,
@@ -79,16 +45,11 @@ write_slot(berthi_feeder *f, berthi_lease_line *line, berthi_lease_slot *slot,
     uint64_t copied;
 
     berthi_error_clear(error);
-    if (!is_pinned) {
-        note_written(line, slot);
-        pthread_mutex_unlock(&line->lock);
-    }
+    if (!is_pinned)
+        berthi_lease_begin_write(line, slot);
     copied = copy_spans(f, line, slot, buffer, error);
-    if (!is_pinned) {
-        pthread_mutex_lock(&line->lock);
-        note_written(line, NULL);
-        pthread_cond_broadcast(&line->changed);
-    }
+    if (!is_pinned)
+        berthi_lease_end_write(f->leases, line, slot);
     line->summary.copied_bytes += copied;
     line->summary.disk_bytes += copied;
     berthi_trace_end(f->leases->context, BERTH_TRACE_FILL, "feeder", begin_ns, copied,
@@ -111,7 +72,7 @@ end_feed(berthi_feeder *f, berthi_lease_line *line, berthi_lease_slot *slot,
     line->summary.filled++;
     pthread_cond_broadcast(&line->changed);
     if (!line->is_cache && !BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_PREFETCH))
-        (void)berthi_lease_pump(f->leases, line, NULL);
+        (void)berthi_lease_pump(f->leases, line, BERTHI_NO_UNIT, NULL);
     return BERTH_OK;
 }
 
@@ -134,11 +95,6 @@ copy_chunk(berthi_feeder *f, berthi_lease_line *line, berthi_lease_slot *slot,
     status = write_slot(f, line, slot, buffer, &error);
     recorded = device->table->record(device, state->copied, line->stream,
                                      status == BERTH_OK ? &error : NULL);
-    /* The call has waited for bytes that are not pinned: whoever waits is not too late. */
-    if (status == BERTH_OK && !state->is_pinned) {
-        line->passed_ns = berthi_sys_now_ns();
-        berthi_feeder_note_moved(f, line->passed_ns);
-    }
     buffer->state = BERTHI_STAGE_BUSY;
     f->is_recorded[buffer->number] = recorded == BERTH_OK;
     f->copying++;
@@ -147,7 +103,7 @@ copy_chunk(berthi_feeder *f, berthi_lease_line *line, berthi_lease_slot *slot,
     if (status == BERTH_OK && slot->is_unwanted && slot->waiters == 0) {
         berthi_lease_empty(line, slot);
         if (!BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_PREFETCH))
-            (void)berthi_lease_pump(f->leases, line, NULL);
+            (void)berthi_lease_pump(f->leases, line, BERTHI_NO_UNIT, NULL);
     } else if (status == BERTH_OK) {
         f->states[berthi_feeder_chunk(f, buffer)].feed_number = slot->feed_number;
         slot->feed_left--;
@@ -155,7 +111,7 @@ copy_chunk(berthi_feeder *f, berthi_lease_line *line, berthi_lease_slot *slot,
             status = end_feed(f, line, slot, &error);
     }
     if (status != BERTH_OK)
-        berthi_feeder_fail_slot(line, slot, status, &error);
+        berthi_lease_fail_slot(line, slot, status, &error);
 }
 
 berthi_lease_slot *
@@ -219,7 +175,7 @@ poll_copies(berthi_feeder *f, const berthi_stage_buffer *buffer)
     /* Whoever waits is told. The copy may go on all the same, unless the device is lost. */
     pthread_mutex_lock(&line->lock);
     while (line->feeding != NULL)
-        berthi_feeder_fail_slot(line, line->feeding, status, &error);
+        berthi_lease_fail_slot(line, line->feeding, status, &error);
     pthread_mutex_unlock(&line->lock);
     return error.reason == BERTH_REASON_DEVICE_LOST;
 }

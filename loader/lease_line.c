@@ -53,25 +53,54 @@ seek_next(berthi_lease_line *line)
     return false;
 }
 
-berth_status
-berthi_lease_pump(berthi_leases *leases, berthi_lease_line *line, berth_error *error)
+/* The slot that is filled next, with the unit at the cursor; NULL: none is now. */
+static berthi_lease_slot *
+next_slot(berthi_lease_line *line)
 {
     berthi_lease_slot *slot;
 
-    while (!line->is_halted && line->feeding == NULL && (slot = find_empty(line)) != NULL
-           && seek_next(line)) {
-        const berth_status status =
-            berthi_lease_begin_fill(leases, line, slot, line->cursor, error);
+    if (line->is_halted || line->feeding != NULL || line->written > 0)
+        return NULL;
+    slot = find_empty(line);
+    return slot != NULL && seek_next(line) ? slot : NULL;
+}
 
-        if (status != BERTH_OK) {
-            line->is_halted = true;
-            return status;
+/* One waiter fewer; NULL: there was none. */
+static void
+let_go(berthi_lease_line *line, berthi_lease_slot *slot)
+{
+    if (slot == NULL)
+        return;
+    slot->waiters--;
+    if (slot->fill == BERTHI_LEASE_FAILED && slot->waiters == 0) {
+        berthi_lease_empty(line, slot);
+        pthread_cond_broadcast(&line->changed); /* whoever wants a slot */
+    }
+}
+
+berth_status
+berthi_lease_pump(berthi_leases *leases, berthi_lease_line *line, uint32_t wanted,
+                  berth_error *error)
+{
+    berthi_lease_slot *held = NULL;
+    berth_status status = BERTH_OK;
+    berthi_lease_slot *slot;
+
+    while (status == BERTH_OK && (slot = next_slot(line)) != NULL) {
+        const uint32_t unit = line->cursor;
+
+        /* Others may take the cursor elsewhere meanwhile. */
+        line->cursor = berthi_lease_unit_after(line, unit);
+        if (unit == wanted && held == NULL) {
+            held = slot;
+            held->waiters++;
         }
-        line->cursor = berthi_lease_unit_after(line, line->cursor);
+        status = berthi_lease_begin_fill(leases, line, slot, unit, error);
         if (BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_PREFETCH))
             break;
     }
-    return BERTH_OK;
+    let_go(line, held);
+    return status;
 }
 
 static bool
@@ -97,9 +126,9 @@ berthi_lease_move_to(berthi_leases *leases, berthi_lease_line *line, uint32_t un
             continue;
         /* What the feeder is at would keep `unit` waiting. */
         if (distance(line, unit, slot->unit) < room
-            && (wanted != NULL || line->feeding != slot))
+            && (wanted != NULL || (line->feeding != slot && !slot->is_written)))
             continue;
-        if (slot == line->written)
+        if (slot->is_written)
             slot->is_unwanted = true;
         else
             berthi_lease_empty(line, slot);

@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lease_slot.c - the slots of a line, whoever takes turns in them: copies into one,
- * behind its last users; releases; units that the feeder is at.
+ * lease_slot.c - the slots of a line, whoever takes turns in them: their begin and end,
+ * who waits for them, releases.
  */
 #include <string.h>
 
 #include "kernels/sys.h"
 #include "kernels/trace.h"
 #include "loader/lease_state.h"
-
-/* In larger pieces nothing else would get a turn on the link. */
-#define COPY_BYTES (UINT64_C(64) << 20)
 
 /* The feeder, which knows file and position, is the first to say that a read hangs. */
 #define TELL_NS UINT64_C(300000000)
@@ -103,11 +100,16 @@ berthi_lease_deadline(const berthi_leases *leases)
 }
 
 uint64_t
-berthi_lease_feed_deadline(const berthi_leases *leases, const berthi_lease_line *line)
+berthi_lease_feed_deadline(const berthi_leases *leases)
 {
-    const uint64_t deadline_ns = line->has_disk ? berthi_lease_deadline(leases) : 0;
+    return berthi_add_capped(berthi_lease_deadline(leases), TELL_NS);
+}
 
-    return berthi_add_capped(deadline_ns, TELL_NS);
+void
+berthi_lease_note_moved(berthi_leases *leases, uint64_t moved_ns)
+{
+    if (moved_ns > atomic_load(&leases->read_ns))
+        atomic_store(&leases->read_ns, moved_ns);
 }
 
 bool
@@ -126,9 +128,9 @@ berthi_lease_put_off(const berthi_leases *leases, uint64_t *deadline_ns)
     return true;
 }
 
-/* Its last users have left it before anything is copied into it. */
-static berth_status
-wait_for_users(berthi_lease_line *line, const berthi_lease_slot *slot, berth_error *error)
+berth_status
+berthi_lease_follow_users(const berthi_lease_line *line, const berthi_lease_slot *slot,
+                          berth_error *error)
 {
     berth_status status = BERTH_OK;
 
@@ -166,7 +168,7 @@ berthi_lease_line_hangs(berthi_lease_line *line, uint64_t deadline_ns)
     if (!berthi_stream_hangs(&line->end, deadline_ns))
         return false;
     for (uint32_t i = 0; line->slots != NULL && i < line->slot_count; i++)
-        (void)wait_for_users(line, &line->slots[i], NULL);
+        (void)berthi_lease_follow_users(line, &line->slots[i], NULL);
     line->end.is_recorded = false;
     return true;
 }
@@ -188,23 +190,7 @@ berthi_lease_line_fini(berthi_leases *leases, berthi_lease_line *line)
     }
 }
 
-/* ----------------------------------------------------------------------- copies */
-
-berth_status
-berthi_lease_copy(const berthi_lease_line *line, const berthi_copy *copy, berth_error *error)
-{
-    berth_status status = BERTH_OK;
-
-    for (uint64_t done = 0; done < copy->bytes && status == BERTH_OK; done += COPY_BYTES) {
-        berthi_copy piece = *copy;
-
-        piece.to = (uint8_t *)copy->to + done;
-        piece.from = (const uint8_t *)copy->from + done;
-        piece.bytes = berthi_min_u64(COPY_BYTES, copy->bytes - done);
-        status = line->device->table->copy(line->device, &piece, line->stream, error);
-    }
-    return status;
-}
+/* ---------------------------------------------------------------------- settling */
 
 berth_status
 berthi_lease_line_settle(berthi_leases *leases, berthi_lease_line *line,
@@ -214,7 +200,7 @@ berthi_lease_line_settle(berthi_leases *leases, berthi_lease_line *line,
     berth_status status = BERTH_OK;
 
     for (uint32_t i = 0; i < line->slot_count && status == BERTH_OK; i++)
-        status = wait_for_users(line, &line->slots[i], error);
+        status = berthi_lease_follow_users(line, &line->slots[i], error);
     if (status == BERTH_OK)
         status = table->record(line->device, line->spare, line->stream, error);
     if (status == BERTH_OK)
@@ -224,87 +210,6 @@ berthi_lease_line_settle(berthi_leases *leases, berthi_lease_line *line,
                ? status
                : berthi_fail(error, BERTH_REASON_TIMEOUT, NULL,
                              "work that uses streamed layers does not end");
-}
-
-/* What lies in host memory; then, unless more comes from the disk, it is full. */
-static berth_status
-copy_moves(berthi_lease_line *line, berthi_lease_slot *slot,
-           const berthi_lease_unit *unit, berth_error *error)
-{
-    berth_status status = wait_for_users(line, slot, error);
-
-    for (uint32_t i = 0; i < unit->move_count && status == BERTH_OK; i++) {
-        const berthi_lease_move *const move = &unit->moves[i];
-
-        status = berthi_lease_copy(line,
-                                   &(berthi_copy){ .kind = BERTHI_COPY_TO_DEVICE,
-                                                   .is_pinned = move->is_pinned,
-                                                   .to = slot->memory + move->offset,
-                                                   .from = move->from,
-                                                   .bytes = move->bytes,
-                                                   .layer = unit->layer + 1 },
-                                   error);
-        if (status == BERTH_OK)
-            line->summary.copied_bytes += move->bytes;
-    }
-    if (status == BERTH_OK && unit->chunk_count == 0)
-        status = line->device->table->record(line->device, slot->full, line->stream,
-                                             error);
-    return status;
-}
-
-/* Behind those that the feeder is at. */
-static void
-append_feed(berthi_lease_line *line, berthi_lease_slot *slot)
-{
-    berthi_lease_slot **last = &line->feeding;
-
-    while (*last != NULL)
-        last = &(*last)->next_feed;
-    slot->next_feed = NULL;
-    *last = slot;
-}
-
-void
-berthi_lease_end_feed(berthi_lease_line *line, berthi_lease_slot *slot)
-{
-    berthi_lease_slot **at = &line->feeding;
-
-    while (*at != NULL && *at != slot)
-        at = &(*at)->next_feed;
-    if (*at != NULL)
-        *at = slot->next_feed;
-}
-
-berth_status
-berthi_lease_begin_fill(berthi_leases *leases, berthi_lease_line *line,
-                        berthi_lease_slot *slot, uint32_t number, berth_error *error)
-{
-    const berthi_lease_unit *const unit = &leases->units[number];
-    const uint64_t begin_ns = berthi_trace_begin(leases->context);
-    const uint64_t copied = line->summary.copied_bytes;
-    berth_status status;
-
-    status = copy_moves(line, slot, unit, error);
-    berthi_trace_end(leases->context, BERTH_TRACE_FILL, "", begin_ns,
-                     line->summary.copied_bytes - copied,
-                     (berthi_trace_of){ BERTH_NO_TENSOR, unit->layer, BERTH_NO_INDEX });
-    if (status != BERTH_OK)
-        return status;
-    slot->unit = number;
-    slot->released_count = 0;
-    if (unit->chunk_count == 0) {
-        slot->fill = BERTHI_LEASE_FULL;
-        line->summary.filled++;
-        return BERTH_OK;
-    }
-    slot->fill = BERTHI_LEASE_FILLING;
-    slot->feed_number = ++line->feed_count;
-    slot->is_unwanted = false;
-    slot->feed_left = unit->chunk_count;
-    append_feed(line, slot);
-    berthi_feeder_wake(leases->feeder);
-    return BERTH_OK;
 }
 
 /* ------------------------------------------------------------------------- slots */
@@ -322,9 +227,9 @@ void
 berthi_lease_empty(berthi_lease_line *line, berthi_lease_slot *slot)
 {
     berthi_lease_end_feed(line, slot);
+    slot->fill = BERTHI_LEASE_EMPTY;
     if (line->is_cache)
         berthi_lease_cache_drop(line, slot);
-    slot->fill = BERTHI_LEASE_EMPTY;
     slot->unit = BERTHI_NO_UNIT;
     slot->emptied = ++line->emptied;
 }

@@ -5,7 +5,8 @@
  *   lease_units.c         plan -> units of layers: what is copied into a slot, from where
  *   lease_expert_units.c  the same of experts
  *   lease_disk_units.c    what of both is read from files
- *   lease_slot.c          slots of one device: copies into them, their users
+ *   lease_slot.c          slots of one device: who waits for them, their users
+ *   lease_fill.c          copies into them
  *   lease_line.c          layers take turns: which unit is next
  *   lease.c               acquire, release: whose turn it is
  *   lease_cache.c         experts stay: which one gives its slot away
@@ -15,7 +16,9 @@
  *   lease_feed.h          the thread that brings units from the disk, and its parts
  *
  * A line's lock guards all of the line but what never changes. The feeder's own
- * things are its thread's. Nobody holds two locks.
+ * things are its thread's. Nobody holds two locks, and nobody holds one while bytes are
+ * copied that are not pinned: that waits for the device, and the feeder takes the locks of
+ * all devices in turn.
  */
 #ifndef BERTH_LOADER_LEASE_STATE_H
 #define BERTH_LOADER_LEASE_STATE_H
@@ -81,9 +84,10 @@ typedef struct berthi_lease_experts {
 
 typedef enum berthi_lease_fill {
     BERTHI_LEASE_EMPTY,   /* its next copies wait for `released` */
-    BERTHI_LEASE_FILLING, /* the feeder is at it */
+    BERTHI_LEASE_TAKEN,   /* for an expert; whoever wants it is the one that fills it */
+    BERTHI_LEASE_FILLING, /* somebody copies into it, or the feeder is at it */
     BERTHI_LEASE_FULL,    /* its copies have been asked for, `full` recorded */
-    BERTHI_LEASE_FAILED   /* the feeder could not; until the last waiter has seen it */
+    BERTHI_LEASE_FAILED   /* they could not; until the last waiter has seen it */
 } berthi_lease_fill;
 
 typedef struct berthi_lease_slot berthi_lease_slot;
@@ -110,6 +114,7 @@ struct berthi_lease_slot {
     bool is_ahead;        /* filled before it was asked for, and not used yet */
     uint32_t mark;        /* of the call under way */
     /* FILLING */
+    bool is_written;      /* without the lock: it stays what it is */
     uint64_t feed_number; /* each has another */
     bool is_unwanted;     /* given up while it was written to */
     uint32_t feed_left;   /* chunks that have not been copied */
@@ -157,12 +162,11 @@ typedef struct berthi_lease_line {
     berthi_lease_slot *feeding; /* slots that are FILLING, in their order */
     uint64_t feed_count;    /* so far */
     bool is_moved;          /* the feeder has not read what is wanted */
-    uint32_t copying;       /* chunks that the feeder has asked copies of */
+    uint32_t copying;       /* chunks that the feeder has asked copies of, and `written` */
     uint64_t passed_ns;     /* when those of one had passed, or the first were asked for */
-    berth_status status;    /* why a feeding failed */
+    berth_status status;    /* why a fill failed */
     berth_error error;
-    berthi_lease_slot *written; /* the feeder copies into it without the lock: it stays
-                               what it is; NULL: into none */
+    uint32_t written;       /* slots that are written to without the lock */
     berthi_stream_end end;  /* of `stream`, once nobody asks it for more */
     berth_lease_summary summary;
     /* Where the line has a cache. */
@@ -227,9 +231,10 @@ berth_status berthi_lease_fail_time(const berthi_leases *leases,
                                     const berthi_lease_unit *unit, berth_error *error);
 /* From now on, the longest that is waited for something that does not move. */
 uint64_t berthi_lease_deadline(const berthi_leases *leases);
-/* The same for what the feeder brings: it is the first to say that a read hangs. */
-uint64_t berthi_lease_feed_deadline(const berthi_leases *leases,
-                                    const berthi_lease_line *line);
+/* The same for what others bring: the feeder is the first to say that a read hangs. */
+uint64_t berthi_lease_feed_deadline(const berthi_leases *leases);
+/* What others wait for did then: they wait on. */
+void berthi_lease_note_moved(berthi_leases *leases, uint64_t moved_ns);
 /*
  * That has passed: true, and later, where what the feeder is at has moved since, or who waits
  * was away.
@@ -249,16 +254,28 @@ void berthi_lease_line_fini(berthi_leases *leases, berthi_lease_line *line);
 /* Waits until its slots are no longer used by streams that have released them. */
 berth_status berthi_lease_line_settle(berthi_leases *leases, berthi_lease_line *line,
                                       const berth_job *job, berth_error *error);
+/* What the line is asked to copy from now on comes behind the slot's last users. */
+berth_status berthi_lease_follow_users(const berthi_lease_line *line,
+                                       const berthi_lease_slot *slot, berth_error *error);
 /* The slot of a unit; NULL: it has none. */
 berthi_lease_slot *berthi_lease_find_slot(berthi_lease_line *line, uint32_t unit);
 /*
  * Asks for the copies of a unit into a slot, behind the slot's last users; what comes
- * from the disk is left to the feeder. On failure the slot is as empty as before.
+ * from the disk is left to the feeder. Where bytes are not pinned the lock is let go
+ * meanwhile, and the slot may have been given up when that is over. On failure it is
+ * empty, or FAILED where others wait for it.
  */
 berth_status berthi_lease_begin_fill(berthi_leases *leases, berthi_lease_line *line,
                                      berthi_lease_slot *slot, uint32_t unit,
                                      berth_error *error);
-/* Waits, as long as it is FILLING, until the feeder has brought it, or could not. */
+/* Bytes are copied into the slot without the lock, which is let go; then it is taken again. */
+void berthi_lease_begin_write(berthi_lease_line *line, berthi_lease_slot *slot);
+void berthi_lease_end_write(berthi_leases *leases, berthi_lease_line *line,
+                            berthi_lease_slot *slot);
+/* What it is filled with does not come. Whoever waits for the unit is told. */
+void berthi_lease_fail_slot(berthi_lease_line *line, berthi_lease_slot *slot,
+                            berth_status status, const berth_error *error);
+/* Waits, as long as it is FILLING, until others have brought it, or could not. */
 berth_status berthi_lease_await_feeder(berthi_leases *leases, berthi_lease_line *line,
                                        berthi_lease_slot *slot, uint64_t deadline_ns,
                                        berth_error *error);
@@ -272,9 +289,12 @@ berth_status berthi_lease_record_release(berthi_lease_line *line, berthi_lease_s
 void berthi_lease_end_feed(berthi_lease_line *line, berthi_lease_slot *slot);
 /* The one behind it, endlessly. */
 uint32_t berthi_lease_unit_after(const berthi_lease_line *line, uint32_t unit);
-/* Fills empty slots in the order of units, as far as it goes without waiting. */
+/*
+ * Fills empty slots in the order of units, as far as it goes without waiting for others.
+ * `wanted` (NO_UNIT: none) is given up for nobody before it ends.
+ */
 berth_status berthi_lease_pump(berthi_leases *leases, berthi_lease_line *line,
-                               berth_error *error);
+                               uint32_t wanted, berth_error *error);
 /* What was in it is gone. */
 void berthi_lease_empty(berthi_lease_line *line, berthi_lease_slot *slot);
 /*

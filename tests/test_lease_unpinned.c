@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_lease_unpinned.c - layers and experts from the disk whose staging no device has pinned:
- * their copies wait for the device, and nobody else waits for that.
+ * test_lease_unpinned.c - layers and experts whose bytes lie in memory that no device has
+ * pinned, or come from the disk through such: their copies wait for the device, and nobody
+ * else waits for that.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -9,16 +10,21 @@
 #include "kernels/sim.h"
 #include "kernels/sys.h"
 #include "loader/model.h"
+#include "tests/fixture.h"
 #include "tests/hung.h"
 #include "tests/loaded.h"
 #include "tests/passed.h"
 #include "tests/t.h"
 
 #define WORDS      "sim:128MiB,pin=0,clock=real"
+/* The second one pins what it likes. */
+#define BOTH_WORDS WORDS ";sim:128MiB,clock=real"
 #define WAIT_NS    (UINT64_C(200) * HUNG_MS_NS)
 #define PATIENT_NS (UINT64_C(60000) * HUNG_MS_NS)
 /* So long hangs a copy that nobody waits for: less than whoever gives up waits for devices. */
 #define OTHERS_NS  (UINT64_C(4000) * HUNG_MS_NS)
+/* Others are not as late as that on a machine that has much to do. */
+#define DISK_NS    (UINT64_C(2000) * HUNG_MS_NS)
 
 /* ------------------------------------------------------------------ a copy that hangs */
 
@@ -214,6 +220,284 @@ test_experts(void)
     loaded_end(&h.l);
 }
 
+/* -------------------------------------------------------------------- host memory */
+
+/* Who is in the call that waits for the copy. */
+typedef struct caller {
+    hanging *h;
+    uint32_t layer;
+    const uint32_t *experts; /* NULL: a layer is released, else these are acquired */
+    uint32_t count;
+    berth_status status;
+    berth_error error;
+    pthread_t thread;
+} caller;
+
+static void *
+call(void *user)
+{
+    caller *const c = user;
+
+    c->status = c->experts == NULL
+                    ? berth_layer_release(c->h->l.model, c->layer, NULL, &c->error)
+                    : berth_experts_acquire(c->h->l.model, c->layer, c->experts, c->count,
+                                            NULL, &c->error);
+    return NULL;
+}
+
+static void
+begin_call(caller *c)
+{
+    hang(c->h, OTHERS_NS);
+    T_REQUIRE(pthread_create(&c->thread, NULL, call, c) == 0);
+    await_hang(c->h);
+}
+
+static void
+end_call(caller *c)
+{
+    end_hang(c->h);
+    pthread_join(c->thread, NULL);
+    CHECK_EQ(c->status, BERTH_OK);
+}
+
+static void
+use_layer(hanging *h, uint32_t layer)
+{
+    berth_error error;
+
+    if (!CHECK_EQ(berth_layer_acquire(h->l.model, layer, NULL, &error), BERTH_OK))
+        T_NOTE("layer %u: %s", layer, error.message);
+    else
+        CHECK_EQ(berth_layer_release(h->l.model, layer, NULL, &error), BERTH_OK);
+}
+
+static void
+use_expert(hanging *h, uint32_t layer, uint32_t number)
+{
+    berth_error error;
+
+    if (!CHECK_EQ(berth_experts_acquire(h->l.model, layer, &number, 1, NULL, &error),
+                  BERTH_OK))
+        T_NOTE("expert %u: %s", number, error.message);
+    else
+        CHECK_EQ(berth_experts_release(h->l.model, layer, &number, 1, NULL, &error),
+                 BERTH_OK);
+}
+
+/* Three layers of the first device in host memory, three of the second one on the disk. */
+static void
+begin_both(hanging *h)
+{
+    berth_plan_options options = loaded_options("0=64MiB,1=64MiB,cpu=64MiB,disk=inf");
+    const char *pins[12];
+
+    for (uint32_t i = 0; i < 6; i++) {
+        pins[2 * i] = fixture_format("model.layers.%u.input_layernorm=cuda:%u", i, i / 3);
+        pins[2 * i + 1] =
+            fixture_format("model.layers.%u.mlp=%s", i, i < 3 ? "cpu" : "disk");
+    }
+    options.pins = pins;
+    options.pin_count = 12;
+    options.slots = 2;
+    loaded_begin(&h->l, loaded_llama(6, "BF16", 2), &options, BOTH_WORDS);
+    loaded_load(&h->l);
+    T_REQUIRE(CHECK_EQ(h->l.status, BERTH_OK));
+}
+
+/* A release that fills the slot with the next layer. */
+static void
+test_layers_of_the_host(void)
+{
+    berth_error error;
+    uint32_t first;
+    hanging h;
+    caller c = { .h = &h };
+
+    begin_both(&h);
+    first = planned_layer(&h.l.p, "model.layers.0");
+    (void)passed(&h.l, 1);
+    CHECK_EQ(berth_layer_acquire(h.l.model, first, NULL, &error), BERTH_OK);
+    CHECK_EQ(berth_layer_acquire(h.l.model, first + 1, NULL, &error), BERTH_OK);
+    c.layer = first;
+    begin_call(&c);
+    h.l.model->wait_ns = DISK_NS;
+    for (uint32_t i = 0; i < 9; i++) /* layers of the other device come from the disk */
+        use_layer(&h, first + 3 + i % 3);
+    use_layer(&h, first + 1);
+    h.l.model->wait_ns = WAIT_NS;
+    CHECK_EQ(berth_layer_prefetch(h.l.model, first, &error), BERTH_OK);
+    check_late(berth_layer_acquire(h.l.model, first + 2, NULL, &error), &error);
+    check_late(berth_layer_acquire(h.l.model, first, NULL, &error), &error);
+    end_call(&c);
+    use_layer(&h, first);
+    CHECK_EQ(berth_layer_release(h.l.model, first + 1, NULL, &error), BERTH_OK);
+    (void)passed(&h.l, 2);
+    loaded_end(&h.l);
+}
+
+/* Experts in host memory, and of another device on the disk. */
+static void
+begin_experts(hanging *h)
+{
+    static const char *const pins[] = {
+        "model.layers.0.input_layernorm=cuda:0",
+        "model.layers.0.block_sparse_moe.experts=cpu",
+        "model.layers.1.input_layernorm=cuda:1",
+        "model.layers.1.block_sparse_moe.experts=disk",
+    };
+    berth_plan_options options = loaded_options("0=64MiB,1=64MiB,cpu=64MiB,disk=inf");
+
+    options.pins = pins;
+    options.pin_count = 4;
+    loaded_begin(&h->l, planned_moe(2, 16), &options, BOTH_WORDS);
+    loaded_load(&h->l);
+    T_REQUIRE(CHECK_EQ(h->l.status, BERTH_OK));
+}
+
+static void
+test_experts_of_the_host(void)
+{
+    static const uint32_t wanted[] = { 3, 4, 3 };
+    uint32_t first;
+    berth_error error;
+    hanging h;
+    caller c = { .h = &h, .experts = wanted, .count = 3 };
+
+    begin_experts(&h);
+    first = c.layer = planned_layer(&h.l.p, "model.layers.0");
+    use_expert(&h, first, 0);
+    begin_call(&c);
+    h.l.model->wait_ns = DISK_NS;
+    for (uint32_t i = 0; i < 9; i++)
+        use_expert(&h, first + 1, i);
+    use_expert(&h, first, 0); /* it lies there already */
+    h.l.model->wait_ns = WAIT_NS;
+    check_late(berth_experts_acquire(h.l.model, first, &wanted[0], 1, NULL, &error), &error);
+    end_call(&c);
+    CHECK_EQ(berth_experts_release(h.l.model, first, wanted, 3, NULL, &error), BERTH_OK);
+    for (uint32_t i = 0; i < 16; i++)
+        use_expert(&h, first, i);
+    loaded_end(&h.l);
+}
+
+/* ------------------------------------------------------------------- many at once */
+
+#define USERS 4u
+#define USES  400u
+
+typedef struct user {
+    hanging *h;
+    uint32_t first;
+    uint64_t random;
+    uint32_t refused; /* others had the slots */
+    pthread_t thread;
+} user;
+
+static uint32_t
+draw(user *u, uint32_t end)
+{
+    u->random = u->random * UINT64_C(6364136223846793005) + 1442695040888963407;
+    return (uint32_t)(u->random >> 33) % end;
+}
+
+/* True: it was acquired. */
+static bool
+is_given(user *u, berth_status status, const berth_error *error)
+{
+    if (status == BERTH_ENOFIT)
+        u->refused++;
+    else if (!CHECK_EQ(status, BERTH_OK))
+        T_NOTE("%s", error->message);
+    return status == BERTH_OK;
+}
+
+static void *
+use_layers(void *argument)
+{
+    user *const u = argument;
+    berth_model *const model = u->h->l.model;
+
+    for (uint32_t i = 0; i < USES; i++) {
+        const uint32_t layer = u->first + draw(u, 3);
+        berth_error error;
+
+        if (draw(u, 4) == 0)
+            CHECK_EQ(berth_layer_prefetch(model, u->first + draw(u, 3), &error), BERTH_OK);
+        if (is_given(u, berth_layer_acquire(model, layer, NULL, &error), &error))
+            CHECK_EQ(berth_layer_release(model, layer, NULL, &error), BERTH_OK);
+    }
+    return NULL;
+}
+
+static void *
+use_experts(void *argument)
+{
+    user *const u = argument;
+    berth_model *const model = u->h->l.model;
+
+    for (uint32_t i = 0; i < USES; i++) {
+        const uint32_t numbers[3] = { draw(u, 16), draw(u, 16), draw(u, 16) };
+        berth_error error;
+
+        if (draw(u, 4) == 0)
+            CHECK_EQ(berth_experts_prefetch(model, u->first, numbers, 3, &error), BERTH_OK);
+        if (is_given(u, berth_experts_acquire(model, u->first, numbers, 2, NULL, &error),
+                     &error))
+            CHECK_EQ(berth_experts_release(model, u->first, numbers, 2, NULL, &error),
+                     BERTH_OK);
+    }
+    return NULL;
+}
+
+/* Each gets most of what it asks for. */
+static void
+use_together(hanging *h, uint32_t first, void *(*use)(void *))
+{
+    user users[USERS];
+    uint32_t refused = 0;
+
+    for (uint32_t i = 0; i < USERS; i++) {
+        users[i] = (user){ .h = h, .first = first, .random = i + 1 };
+        T_REQUIRE(pthread_create(&users[i].thread, NULL, use, &users[i]) == 0);
+    }
+    for (uint32_t i = 0; i < USERS; i++) {
+        pthread_join(users[i].thread, NULL);
+        refused += users[i].refused;
+    }
+    CHECK_LT(refused, USERS * USES / 2);
+    T_NOTE("%u of %u refused", refused, USERS * USES);
+}
+
+static void
+test_layers_together(void)
+{
+    uint32_t first;
+    hanging h;
+
+    begin_both(&h);
+    first = planned_layer(&h.l.p, "model.layers.0");
+    use_together(&h, first, use_layers);
+    use_together(&h, first + 3, use_layers);
+    (void)passed(&h.l, 2);
+    loaded_end(&h.l);
+}
+
+static void
+test_experts_together(void)
+{
+    uint32_t first;
+    hanging h;
+
+    begin_experts(&h);
+    first = planned_layer(&h.l.p, "model.layers.0");
+    use_together(&h, first, use_experts);
+    use_together(&h, first + 1, use_experts);
+    for (uint32_t i = 0; i < 16; i++)
+        use_expert(&h, first, i);
+    loaded_end(&h.l);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -221,5 +505,9 @@ main(int argc, char **argv)
     T_RUN(test_layers);
     T_RUN(test_sleep);
     T_RUN(test_experts);
+    T_RUN(test_layers_of_the_host);
+    T_RUN(test_experts_of_the_host);
+    T_RUN(test_layers_together);
+    T_RUN(test_experts_together);
     return t_end();
 }

@@ -371,18 +371,16 @@ static berth_status
 await_written(const berthi_leases *leases, berthi_lease_line *line, const berth_job *job,
               berth_error *error)
 {
-    const uint64_t deadline_ns = berthi_lease_deadline(leases);
+    berthi_watch watch = berthi_watch_begin(leases->model->wait_ns, BERTHI_CANCEL_NS);
 
     while (line->written > 0) {
-        const uint64_t now_ns = berthi_sys_now_ns();
-
         if (job != NULL && berthi_job_is_cancelled(job))
             return berthi_job_fail_cancelled(error);
-        if (now_ns >= deadline_ns)
+        if (berthi_watch_is_over(&watch))
             return berthi_fail(error, BERTH_REASON_TIMEOUT, NULL,
                                "copies of streamed layers do not end");
         (void)berthi_sys_condition_wait_until(&line->changed, &line->lock,
-                                              now_ns + BERTHI_CANCEL_NS);
+                                              watch.back_ns);
     }
     return BERTH_OK;
 }

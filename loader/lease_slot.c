@@ -116,9 +116,8 @@ bool
 berthi_lease_put_off(const berthi_leases *leases, uint64_t *deadline_ns)
 {
     const uint64_t now_ns = berthi_sys_now_ns();
-    const bool was_away = now_ns > *deadline_ns && now_ns - *deadline_ns >= BERTHI_AWAY_NS;
-    const uint64_t from_ns =
-        berthi_max_u64(was_away ? now_ns : 0, atomic_load(&leases->read_ns));
+    const uint64_t away_ns = berthi_was_away(*deadline_ns, now_ns) ? now_ns : 0;
+    const uint64_t from_ns = berthi_max_u64(away_ns, atomic_load(&leases->read_ns));
     const uint64_t late_ns =
         berthi_add_capped(berthi_add_capped(from_ns, leases->model->wait_ns), TELL_NS);
 

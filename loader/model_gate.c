@@ -9,6 +9,7 @@
 #include "loader/job.h"
 #include "loader/lease.h"
 #include "loader/model.h"
+#include "loader/stranded.h"
 
 #define STATES  (BERTHI_MODEL_MOVING | BERTHI_MODEL_ASLEEP | BERTHI_MODEL_TAKEN)
 #define NAP_NS  UINT64_C(50000)
@@ -78,10 +79,10 @@ berthi_model_begin_move(berth_model *model, bool is_asleep, berth_error *error)
 static berth_status
 await_calls(berth_model *model, const berth_job *job, berth_error *error)
 {
-    const uint64_t start_ns = berthi_sys_now_ns();
+    berthi_watch watch = berthi_watch_begin(model->wait_ns, NAP_NS);
 
     while ((atomic_load(&model->gate) & ~STATES) != 0) {
-        if (berthi_sys_now_ns() - start_ns > model->wait_ns)
+        if (berthi_watch_is_over(&watch))
             return berthi_fail(error, BERTH_REASON_TIMEOUT, NULL,
                                "calls that use the model's layers do not end");
         if (berthi_job_is_cancelled(job))

@@ -31,6 +31,28 @@ berthi_wait_ns(uint64_t wait_ms)
     return berthi_can_mul(ms, MS_NS, &ns) ? ns : UINT64_MAX;
 }
 
+berthi_watch
+berthi_watch_begin(uint64_t wait_ns, uint64_t pause_ns)
+{
+    const uint64_t now_ns = berthi_sys_now_ns();
+
+    return (berthi_watch){ .wait_ns = wait_ns,
+                           .pause_ns = pause_ns,
+                           .deadline_ns = berthi_add_capped(now_ns, wait_ns),
+                           .back_ns = now_ns };
+}
+
+bool
+berthi_watch_is_over(berthi_watch *watch)
+{
+    const uint64_t now_ns = berthi_sys_now_ns();
+
+    if (berthi_was_away(watch->back_ns, now_ns))
+        watch->deadline_ns = berthi_add_capped(now_ns, watch->wait_ns);
+    watch->back_ns = now_ns + watch->pause_ns;
+    return now_ns >= watch->deadline_ns;
+}
+
 static uint64_t
 size_of(uint32_t capacity)
 {

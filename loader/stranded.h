@@ -14,6 +14,7 @@
 #ifndef BERTH_LOADER_STRANDED_H
 #define BERTH_LOADER_STRANDED_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels/device.h"
@@ -31,6 +32,24 @@ uint64_t berthi_wait_ns(uint64_t wait_ms);
  * the machine has more to do than it can. That something else is late does not follow from it.
  */
 #define BERTHI_AWAY_NS UINT64_C(250000000)
+
+static inline bool
+berthi_was_away(uint64_t back_ns, uint64_t now_ns)
+{
+    return now_ns > back_ns && now_ns - back_ns >= BERTHI_AWAY_NS;
+}
+
+/* Somebody who looks again and again, and gives up after `wait_ns` in which he was there. */
+typedef struct berthi_watch {
+    uint64_t wait_ns;
+    uint64_t pause_ns;
+    uint64_t deadline_ns;
+    uint64_t back_ns; /* to look again */
+} berthi_watch;
+
+berthi_watch berthi_watch_begin(uint64_t wait_ns, uint64_t pause_ns);
+/* He looks, and is to be back after a pause; true: it is time to give up. */
+bool berthi_watch_is_over(berthi_watch *watch);
 
 /* Of somebody who gives up, and would wait so long otherwise. */
 static inline uint64_t

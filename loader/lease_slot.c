@@ -202,9 +202,12 @@ berthi_lease_line_settle(berthi_leases *leases, berthi_lease_line *line,
         status = berthi_lease_follow_users(line, &line->slots[i], error);
     if (status == BERTH_OK)
         status = table->record(line->device, line->spare, line->stream, error);
-    if (status == BERTH_OK)
+    if (status == BERTH_OK) {
+        pthread_mutex_unlock(&line->lock); /* others ask what has been leased */
         status = berthi_await_event(job, line->device, line->spare,
                                     berthi_lease_deadline(leases), error);
+        pthread_mutex_lock(&line->lock);
+    }
     return status != BERTH_PENDING
                ? status
                : berthi_fail(error, BERTH_REASON_TIMEOUT, NULL,

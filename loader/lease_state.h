@@ -251,7 +251,10 @@ void berthi_lease_line_fini(berthi_leases *leases, berthi_lease_line *line);
 
 /* ---- with the line's lock */
 
-/* Waits until its slots are no longer used by streams that have released them. */
+/*
+ * Waits until its slots are no longer used by streams that have released them, and lets the
+ * lock go meanwhile: nobody acquires or releases, and nothing is fed.
+ */
 berth_status berthi_lease_line_settle(berthi_leases *leases, berthi_lease_line *line,
                                       const berth_job *job, berth_error *error);
 /* What the line is asked to copy from now on comes behind the slot's last users. */

@@ -21,6 +21,7 @@
 #define WAIT_MS_MAX 20000u /* a machine on which something else takes so long is broken */
 #define PLACES 100u        /* no test has so many copies */
 #define PATIENCE_NS (UINT64_C(60000) * HUNG_MS_NS)
+#define ASKED_NS    (UINT64_C(8000) * HUNG_MS_NS)
 
 /* --------------------------------------------------------------------------- journeys */
 
@@ -500,6 +501,38 @@ test_cancel_before(void)
     end(&m);
 }
 
+/* What was leased can be asked for at any time, also while a move waits for a device. */
+static void
+test_asked_meanwhile(void)
+{
+    berth_lease_summary summary;
+    uint64_t asked_ns;
+    berth_error error;
+    berth_job *job;
+    uint32_t layer = 0;
+    moved m;
+
+    CHECK(begin(&m, leased_llama(6, 2), &journeys[1]) == NULL);
+    m.l.model->wait_ns = ASKED_NS;
+    hung_copy(m.l.devices, 0);
+    for (; !hung_has(m.l.devices) && layer < m.l.model->layer_count; layer++) {
+        CHECK_EQ(berth_layer_acquire(m.l.model, layer, NULL, &error), BERTH_OK);
+        CHECK_EQ(berth_layer_release(m.l.model, layer, NULL, &error), BERTH_OK);
+    }
+    CHECK(hung_has(m.l.devices));
+    T_REQUIRE(berth_model_sleep_start(m.l.model, &m.options, &job, &m.error) == BERTH_OK);
+    CHECK_EQ(berth_job_wait(job, 50), BERTH_PENDING);
+    asked_ns = berthi_sys_now_ns();
+    berth_model_leases(m.l.model, &summary);
+    CHECK_LT(berthi_sys_now_ns() - asked_ns, ASKED_NS / 2);
+    CHECK_GE(summary.acquired, 1);
+    release(&m);
+    CHECK_EQ(berth_job_finish(job, &m.error), BERTH_OK);
+    CHECK(moved_is_ok(&m, moved_wake(&m)));
+    moved_check(&m);
+    end(&m);
+}
+
 /* A device that only the model has is given up with it. */
 static void
 test_own_devices(void)
@@ -638,6 +671,7 @@ main(int argc, char **argv)
     T_RUN(test_swap);
     T_RUN(test_cancel);
     T_RUN(test_cancel_before);
+    T_RUN(test_asked_meanwhile);
     T_RUN(test_own_devices);
     T_RUN(test_other_models);
     T_RUN(test_leases_that_do_not_begin);

@@ -124,20 +124,21 @@ berth_status
 berthi_await_event(const berth_job *job, berthi_device *device, berthi_event *event,
                    uint64_t deadline_ns, berth_error *error)
 {
-    berth_status status = BERTH_PENDING;
+    const uint64_t now_ns = berthi_sys_now_ns();
+    berthi_watch watch = berthi_watch_begin(
+        deadline_ns > now_ns ? deadline_ns - now_ns : 0, BERTHI_CANCEL_NS);
+    berth_status status;
+    bool is_over;
 
     if (job == NULL)
         return device->table->await(device, event, deadline_ns, error);
-    while (status == BERTH_PENDING) {
-        const uint64_t look_ns = berthi_sys_now_ns() + BERTHI_CANCEL_NS;
-
-        status = device->table->await(device, event, berthi_min_u64(deadline_ns, look_ns),
-                                      error);
+    do {
+        is_over = berthi_watch_is_over(&watch);
+        status = device->table->await(
+            device, event, berthi_min_u64(watch.deadline_ns, watch.back_ns), error);
         if (status == BERTH_PENDING && berthi_job_is_cancelled(job))
             return berthi_job_fail_cancelled(error);
-        if (look_ns >= deadline_ns)
-            break;
-    }
+    } while (status == BERTH_PENDING && !is_over);
     return status;
 }
 

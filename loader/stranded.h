@@ -73,8 +73,8 @@ void berthi_stranded_leave(berthi_stranded *stranded, berthi_reader *reader,
                            uint32_t in_flight, void *reads, uint64_t reads_bytes);
 
 /*
- * Waits as await() of the device; CANCELLED soon after a cancel of `job`. NULL: nobody
- * cancels.
+ * Waits as await() of the device, and once more as long where who waits was away;
+ * CANCELLED soon after a cancel of `job`. NULL: nobody cancels, and the deadline stays.
  */
 berth_status berthi_await_event(const berth_job *job, berthi_device *device,
                                 berthi_event *event, uint64_t deadline_ns,

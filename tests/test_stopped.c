@@ -15,6 +15,9 @@
 #include "tests/loaded.h"
 #include "tests/t.h"
 
+#define WORDS    "sim:128MiB,clock=real"
+#define UNPINNED WORDS ",pin=0"
+
 #define WAIT_NS    (UINT64_C(1000) * HUNG_MS_NS)
 #define STOPPED_NS (UINT64_C(2000) * HUNG_MS_NS)
 /* The copy that hangs ends then: after the process has gone on, and before it waits again. */
@@ -53,7 +56,7 @@ check_stopped(scene play)
 
 /* ------------------------------------------------------------------------ the model */
 
-/* Layers of a device that pins nothing: a copy of the first one hangs, for a while. */
+/* Streamed layers of a device; a copy of one hangs, for a while. */
 typedef struct streamed {
     loaded l;
     uint32_t first;
@@ -63,7 +66,7 @@ typedef struct streamed {
 } streamed;
 
 static void
-begin(streamed *s, const char *pin)
+begin(streamed *s, const char *words, const char *pin)
 {
     berth_plan_options options = loaded_options("0=64MiB,cpu=64MiB,disk=inf");
     berth_error error;
@@ -71,7 +74,7 @@ begin(streamed *s, const char *pin)
     options.pins = &pin;
     options.pin_count = 1;
     options.slots = 2;
-    loaded_begin(&s->l, loaded_llama(4, "BF16", 1), &options, "sim:128MiB,pin=0,clock=real");
+    loaded_begin(&s->l, loaded_llama(4, "BF16", 1), &options, words);
     loaded_load(&s->l);
     T_REQUIRE(CHECK_EQ(s->l.status, BERTH_OK));
     s->first = planned_layer(&s->l.p, "model.layers.0");
@@ -105,14 +108,14 @@ release(void *user)
 
 /* A move that begins while a copy hangs, and is stopped. */
 static void
-fall_asleep(const char *pin, int ready, bool *out_is_well)
+fall_asleep(const char *words, const char *pin, int ready, bool *out_is_well)
 {
     berth_status status;
     berth_error error;
     berth_job *job;
     streamed s;
 
-    begin(&s, pin);
+    begin(&s, words, pin);
     hung_copy(s.l.devices, 0);
     s.l.model->wait_ns = WAIT_NS;
     T_REQUIRE(pthread_create(&s.caller, NULL, release, &s) == 0);
@@ -136,14 +139,21 @@ fall_asleep(const char *pin, int ready, bool *out_is_well)
 static void
 sleep_behind_a_call(int ready, bool *out_is_well)
 {
-    fall_asleep("model.layers=cpu", ready, out_is_well);
+    fall_asleep(UNPINNED, "model.layers=cpu", ready, out_is_well);
 }
 
 /* The thread that brings layers from the disk does. */
 static void
 sleep_behind_the_feeder(int ready, bool *out_is_well)
 {
-    fall_asleep("model.layers=disk", ready, out_is_well);
+    fall_asleep(UNPINNED, "model.layers=disk", ready, out_is_well);
+}
+
+/* Nobody does: the device is waited for. */
+static void
+sleep_behind_the_device(int ready, bool *out_is_well)
+{
+    fall_asleep(WORDS, "model.layers=cpu", ready, out_is_well);
 }
 
 static void
@@ -158,11 +168,18 @@ test_feeder(void)
     check_stopped(sleep_behind_the_feeder);
 }
 
+static void
+test_device(void)
+{
+    check_stopped(sleep_behind_the_device);
+}
+
 int
 main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_calls);
     T_RUN(test_feeder);
+    T_RUN(test_device);
     T_MAIN_END;
 }

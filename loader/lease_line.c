@@ -84,11 +84,14 @@ berthi_lease_pump(berthi_leases *leases, berthi_lease_line *line, uint32_t wante
 {
     berthi_lease_slot *held = NULL;
     berth_status status = BERTH_OK;
-    berthi_lease_slot *slot;
 
-    while (status == BERTH_OK && (slot = next_slot(line)) != NULL) {
+    /* Each slot once: what others release while this copies they fill, or the next call. */
+    for (uint32_t i = 0; i < line->slot_count && status == BERTH_OK; i++) {
+        berthi_lease_slot *const slot = next_slot(line);
         const uint32_t unit = line->cursor;
 
+        if (slot == NULL)
+            break;
         /* Others may take the cursor elsewhere meanwhile. */
         line->cursor = berthi_lease_unit_after(line, unit);
         if (unit == wanted && held == NULL) {

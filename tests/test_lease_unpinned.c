@@ -469,6 +469,60 @@ use_together(hanging *h, uint32_t first, void *(*use)(void *))
     T_NOTE("%u of %u refused", refused, USERS * USES);
 }
 
+typedef struct other {
+    hanging *h;
+    uint32_t first;
+    _Atomic bool is_stopped;
+    _Atomic uint32_t uses;
+    pthread_t thread;
+} other;
+
+static void *
+go_on(void *argument)
+{
+    other *const o = argument;
+
+    while (!atomic_load(&o->is_stopped)) {
+        const uint32_t layer = o->first + atomic_fetch_add(&o->uses, 1) % 3;
+        berth_error error;
+
+        if (berth_layer_acquire(o->h->l.model, layer, NULL, &error) == BERTH_OK)
+            CHECK_EQ(berth_layer_release(o->h->l.model, layer, NULL, &error), BERTH_OK);
+    }
+    return NULL;
+}
+
+/* Who has released a layer does not go on copying for somebody who never stops. */
+static void
+test_others_copy_for_themselves(void)
+{
+    uint32_t most = 0; /* uses by the other in a single call */
+    berth_error error;
+    hanging h;
+    other o = { .h = &h };
+
+    begin_both(&h);
+    o.first = planned_layer(&h.l.p, "model.layers.0");
+    T_REQUIRE(pthread_create(&o.thread, NULL, go_on, &o) == 0);
+    for (uint32_t i = 0; i < USES; i++) {
+        const uint32_t layer = o.first + i % 3;
+        uint32_t before;
+        uint32_t uses;
+
+        if (berth_layer_acquire(h.l.model, layer, NULL, &error) != BERTH_OK)
+            continue;
+        before = atomic_load(&o.uses);
+        CHECK_EQ(berth_layer_release(h.l.model, layer, NULL, &error), BERTH_OK);
+        uses = atomic_load(&o.uses) - before;
+        most = uses > most ? uses : most;
+    }
+    atomic_store(&o.is_stopped, true);
+    pthread_join(o.thread, NULL);
+    T_NOTE("at most %u of %u uses in one release", most, atomic_load(&o.uses));
+    CHECK_LT(most, 100);
+    loaded_end(&h.l);
+}
+
 static void
 test_layers_together(void)
 {
@@ -507,6 +561,7 @@ main(int argc, char **argv)
     T_RUN(test_experts);
     T_RUN(test_layers_of_the_host);
     T_RUN(test_experts_of_the_host);
+    T_RUN(test_others_copy_for_themselves);
     T_RUN(test_layers_together);
     T_RUN(test_experts_together);
     return t_end();

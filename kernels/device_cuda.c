@@ -405,7 +405,11 @@ await_end(const berthi_cuda_call *call, void *stream, uint64_t deadline_ns)
            || (status != BERTH_PENDING && error.reason == BERTH_REASON_DEVICE_LOST);
 }
 
-/* No stream leaves the list from before the device is lost until all have been looked at. */
+/*
+ * No stream leaves the list from before the device is lost until all have been looked at.
+ * Those that callers have made are not looked at: nobody knows whether their handles still
+ * stand for something.
+ */
 static void
 cuda_stop(berthi_device *device)
 {

@@ -1873,6 +1873,8 @@ typedef struct berth_devices berth_devices;
  * Free it with berth_devices_close(), after everything that was loaded on it. What
  * hung on it ("timeout") is given back then, of whichever context, but for what a GPU that
  * hangs even then may still use. A context that is destroyed before leaves it where it is.
+ * Streams that the caller has made have ended their work by then: the runtime waits for
+ * them, however long they take, when memory of a GPU is given back.
  * Returns BERTH_OK, BERTH_EINVAL (words), BERTH_ENODEV (no such device here),
  * BERTH_ENOMEM.
  */

@@ -268,6 +268,12 @@ count_weights(opening *o, berth_error *error)
     if (list == NULL)
         return berthi_fail_memory(error, "the list of weights");
     berthi_shape_weights(&shape->numbers, list);
+    if (list->is_cut) {
+        berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, list, sizeof *list);
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED,
+                           &(berthi_about){ .file = o->config_file },
+                           "its layers have more different weights than are counted");
+    }
     shape->weights = berthi_memory_array(context, BERTHI_PURPOSE_TENSORS, list->count,
                                          sizeof *shape->weights);
     if (shape->weights != NULL) {

@@ -261,13 +261,14 @@ typedef struct berthi_weight {
 } berthi_weight;
 
 /*
- * A layer of a kind has at most 40 different weights, whatever a file says that its class does not
+ * A layer of a kind has at most 48 different weights, whatever a file says that its class does not
  * have; the model 38 more.
  */
-#define BERTHI_WEIGHT_KINDS (BERTHI_LAYER_KINDS * 40u + 38u)
+#define BERTHI_WEIGHT_KINDS (BERTHI_LAYER_KINDS * 48u + 38u)
 
 typedef struct berthi_weight_list {
     uint32_t count;
+    bool is_cut; /* there would be more: nothing it holds is to be counted */
     berthi_weight items[BERTHI_WEIGHT_KINDS];
 } berthi_weight_list;
 

@@ -78,10 +78,10 @@ layer_norms(berthi_shape_reading *r, const berthi_family *family)
         norms = 2;
     if (family->traits & BERTHI_TRAIT_SANDWICH
         && !berthi_shape_flag(r, "use_sandwich_norm", true))
-        norms -= 2;
+        norms -= berthi_min_u64(norms, 2);
     if (berthi_shape_flag(r, "use_post_norm", false)) /* HyperCLOVA X */
         norms += 2;
-    if (family->flags & BERTHI_FAMILY_BESIDE_HALVES)
+    if (family->flags & BERTHI_FAMILY_BESIDE_HALVES && norms > 0)
         norms -= berthi_shape_flag(r, "use_parallel_residual", false);
     return berthi_shape_flag(r, "layer_norm_elementwise_affine", true) ? norms : 0;
 }

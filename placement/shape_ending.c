@@ -132,7 +132,8 @@ add_head(berthi_shape_making *m)
         berthi_shape_add_matrix(m, "dense", BERTHI_WEIGHT_HEAD, beside, shape->vocabulary);
     if (!shape->ties_embeddings)
         berthi_shape_add_matrix(m, "lm_head", BERTHI_WEIGHT_HEAD, shape->vocabulary,
-                                shape->head_width - beside);
+                                shape->bottleneck.width > 0 ? shape->embedding
+                                                            : shape->head_width);
     m->count = shape->head_biases;
     if (m->count > 0)
         berthi_shape_add_vector(m, "lm_head", shape->vocabulary);

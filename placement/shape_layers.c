@@ -310,7 +310,8 @@ add_encoder(berthi_shape_reading *r, const berthi_layer_rules *rules)
     sparse.expert_intermediate = encoder.intermediate;
     for (uint64_t i = 0; i < r->shape->encoder_layers; i++) {
         const bool is_sparse_one =
-            rules->encoder_step > 0 && i % rules->encoder_step == rules->encoder_at;
+            rules->sparse.experts > 0 && rules->encoder_step > 0
+            && i % rules->encoder_step == rules->encoder_at;
 
         (void)add_layer(r, is_sparse_one ? &sparse : &encoder);
     }

@@ -21,8 +21,12 @@ berthi_shape_has_trait(const berthi_shape_making *m, uint64_t traits)
 static berthi_weight *
 add(berthi_shape_making *m, const char *module, int32_t role)
 {
-    berthi_weight *const weight = &m->out->items[m->out->count++];
+    berthi_weight_list *const list = m->out;
+    berthi_weight *weight;
 
+    list->is_cut |= list->count == BERTHI_WEIGHT_KINDS;
+    list->count -= list->is_cut;
+    weight = &list->items[list->count++];
     memset(weight, 0, sizeof *weight);
     weight->module = module;
     weight->role = role;
@@ -442,6 +446,7 @@ berthi_shape_weights(const berthi_shape *shape, berthi_weight_list *out)
     };
 
     out->count = 0;
+    out->is_cut = false;
     add_outer(&m);
     for (uint32_t i = 0; i < shape->kind_count; i++)
         add_layers(&m, i);

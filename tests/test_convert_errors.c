@@ -115,6 +115,7 @@ test_arguments(void)
     CHECK_ARGUMENT(io, 3, "has an unknown io");
     CHECK_ARGUMENT(io, -1, "has an unknown io");
     CHECK_ARGUMENT(like, "hf3", "is none of");
+    CHECK_ARGUMENT(reserved32, 1, "that this library does not know");
     CHECK_ARGUMENT(struct_size, 3, "");
 }
 

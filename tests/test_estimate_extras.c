@@ -221,10 +221,39 @@ test_languages(void)
     CHECK(shape_of(fixture_format(text, ", \"asm\": true"))->has_unknown_layers);
 }
 
+/* Without experts all of them are dense. */
+static void
+test_pair_without_experts(void)
+{
+    const berthi_shape *const s =
+        shape_of(fixture_format("{\"model_type\": \"switch_transformers\", \"d_model\": 64, "
+                                "\"d_kv\": 16, \"vocab_size\": 100, \"num_experts\": 0"
+                                SWITCH_SIZES "}"));
+
+    for (uint32_t i = 0; i < s->kind_count; i++) {
+        CHECK_EQ(s->kinds[i].experts, 0);
+        CHECK_EQ(s->kinds[i].intermediate, 128);
+    }
+}
+
+/* Fewer norms than a word leaves out are none. */
+static void
+test_norms_end_at_none(void)
+{
+    const estimated *const e =
+        estimated_text(TINY("lfm3", ", \"conv_L_cache\": 3, \"use_sandwich_norm\": false, "
+                                    "\"num_ln_in_parallel_attn\": 1"));
+
+    T_REQUIRE(e != NULL);
+    for (uint32_t i = 0; i < e->weights.count; i++)
+        CHECK(e->weights.items[i].count <= 6);
+}
+
 /* MobileBERT's layers are as wide inside as a file says, or as the hidden state. */
 static void
 test_bottleneck(void)
 {
+    const estimated *e;
     const berthi_shape *s = shape_of(TINY("mobilebert", ", \"intra_bottleneck_size\": 16, "
                                                         "\"embedding_size\": 8"));
 
@@ -235,6 +264,11 @@ test_bottleneck(void)
     s = shape_of(TINY("mobilebert", ", \"use_bottleneck\": false, \"embedding_size\": 64"));
     CHECK_EQ(s->bottleneck.width, 64);
     CHECK_EQ(s->kinds[0].key_dim, 16);
+    /* The head is as wide as words, whatever else a file says. */
+    e = estimated_text(TINY("mobilebert", ", \"embedding_size\": 8, \"word_embed_proj_dim\": 4, "
+                                          "\"tie_word_embeddings\": false"));
+    T_REQUIRE(e != NULL);
+    CHECK_EQ(elements(e, BERTHI_NO_LAYER, "lm_head"), 100 * 8 + 2 * 100); /* biases */
     CHECK(estimated_text(TINY("mobilebert", ", \"embedding_size\": 65")) == NULL);
     CHECK_CONTAINS(estimated_error()->message, "\"embedding_size\" is 65, not a width up to");
 }
@@ -273,6 +307,8 @@ main(int argc, char **argv)
     T_RUN(test_single_experts);
     T_RUN(test_sparse_pair);
     T_RUN(test_languages);
+    T_RUN(test_pair_without_experts);
+    T_RUN(test_norms_end_at_none);
     T_RUN(test_bottleneck);
     T_RUN(test_mixed_heads);
     T_MAIN_END;

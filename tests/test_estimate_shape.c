@@ -570,7 +570,35 @@ test_many_weights(void)
     T_REQUIRE(e != NULL);
     CHECK_EQ(e->shape.kind_count, BERTHI_LAYER_KINDS);
     CHECK_GE(e->weights.count, BERTHI_LAYER_KINDS * 31);
-    CHECK(e->weights.count <= BERTHI_WEIGHT_KINDS);
+    CHECK(e->weights.count <= BERTHI_WEIGHT_KINDS && !e->weights.is_cut);
+}
+
+/* The same by heads of each layer, of a class with many weights in each. */
+static void
+test_many_weights_of_zaya(void)
+{
+    char heads[256] = "";
+    size_t length = 0;
+    const estimated *e;
+
+    for (unsigned i = 1; i <= BERTHI_LAYER_KINDS; i++)
+        length += (size_t)snprintf(heads + length, sizeof heads - length, "%s%u",
+                                   i > 1 ? ", " : "", i);
+    e = estimated_text(fixture_format(
+        "{\"model_type\": \"zaya\", \"hidden_size\": 64, \"num_hidden_layers\": %u, "
+        "\"num_attention_heads\": 4, \"head_dim\": 16, \"intermediate_size\": 128, "
+        "\"vocab_size\": 100, \"attention_bias\": true, \"mlp_bias\": true, "
+        "\"norm_bias\": true, \"num_experts\": 4, \"moe_latent_size\": 8, "
+        "\"n_shared_experts\": 1, \"q_lora_rank\": 8, \"kv_lora_rank\": 8, "
+        "\"qk_nope_head_dim\": 8, \"qk_rope_head_dim\": 8, \"v_head_dim\": 8, "
+        "\"index_n_heads\": 2, \"index_head_dim\": 8, "
+        "\"vocab_size_per_layer_input\": 9, \"hidden_size_per_layer_input\": 9, "
+        "\"num_attention_heads_per_layer\": [%s]}",
+        BERTHI_LAYER_KINDS, heads));
+    T_REQUIRE(e != NULL);
+    CHECK_EQ(e->shape.kind_count, BERTHI_LAYER_KINDS);
+    CHECK_GE(e->weights.count, BERTHI_LAYER_KINDS * 40 + 1);
+    CHECK(e->weights.count <= BERTHI_WEIGHT_KINDS && !e->weights.is_cut);
 }
 
 /* An object for each layer of no model: it is not gone through layer by layer. */
@@ -1278,6 +1306,7 @@ main(int argc, char **argv)
     T_RUN(test_families);
     T_RUN(test_many_kinds);
     T_RUN(test_many_weights);
+    T_RUN(test_many_weights_of_zaya);
     T_RUN(test_too_many_own);
     T_RUN(test_both_ways);
     T_RUN(test_sound);

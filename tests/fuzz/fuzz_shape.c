@@ -28,7 +28,8 @@ check_shape(const berthi_shape *shape, const berthi_weight_list *list)
         layers += shape->kinds[i].count;
     }
     REQUIRE(layers == shape->layers + shape->encoder_layers);
-    REQUIRE(list->count > 0 && list->count <= BERTHI_WEIGHT_KINDS);
+    REQUIRE(list->count > 0 && list->count <= BERTHI_WEIGHT_KINDS
+            && !list->is_cut);
     for (uint32_t i = 0; i < list->count; i++)
         REQUIRE(list->items[i].count > 0 && list->items[i].module != NULL
                 && list->items[i].shape[0] > 0);

@@ -1100,7 +1100,8 @@ berth_convert_options_init(berth_convert_options *options)
  * and every tensor that is read as a load does it: what is another ends the job before its
  * shard is finished, and nothing is published. What an earlier run has finished, and what
  * other parts have, is held against it by the digests that they have noted, whatever they
- * verified themselves. An output that was complete before is not looked into.
+ * verified themselves. An output that was complete before, or that an earlier run had begun to
+ * publish, is not looked into.
  * The checkpoint must outlive the job. Finish it with berth_job_finish().
  *
  * With `part_count`, several jobs, on any machines that see the same files, make
@@ -2109,8 +2110,8 @@ typedef struct berth_load_report {
     char io_path[64];         /* "io_uring direct", ...                               */
     uint64_t verified_bytes;  /* held against a manifest, of so many stored tensors   */
     uint64_t verified_tensors;
-    uint64_t mismatches;      /* LOAD_VERIFY_WARN: tensors that are others, and entries
-                                 that only manifest or checkpoint has                 */
+    uint64_t mismatches;      /* LOAD_VERIFY_WARN: tensors and headers that are others,
+                                 and entries that only manifest or checkpoint has     */
     uint64_t offloaded_bytes; /* written below `offload_dir`                          */
     uint64_t unverified_tensors; /* that a manifest has, of weights that are sliced   */
     uint64_t stage_bytes;     /* of one of the ring's stages                          */

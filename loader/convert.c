@@ -354,6 +354,8 @@ berthi_convert_start(berth_context *context, berth_checkpoint *checkpoint,
     if (status == BERTH_OK)
         status = berthi_options_take(&mine, sizeof mine, sizeof mine, options,
                                      "options", error);
+    if (status == BERTH_OK)
+        status = berthi_options_check(mine.reserved32, "options", error);
     if (status != BERTH_OK)
         return status;
     set_defaults(&mine);

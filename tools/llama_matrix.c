@@ -133,7 +133,7 @@ llama_multiplier_create(berth_context *context, llama_pool *pool,
                         const llama_multiplier_size *size, llama_multiplier **out,
                         berth_error *error)
 {
-    /* A share holds whole rows, as many as whole blocks need: see rows_of_share(). */
+    /* A share holds whole rows, as many as whole blocks need: see round_rows(). */
     const uint64_t columns = size->columns;
     const uint64_t values = SHARE_ROWS * columns + columns * size->block_size;
     llama_multiplier *const m = malloc(sizeof *m);

@@ -223,6 +223,8 @@ count_unequal(const uint8_t *a, const uint8_t *b, uint64_t bytes, uint32_t width
         memcpy(&both[1], b + i, sizeof *both);
         count += count_fields(both[0] ^ both[1], width, lowest);
     }
+    if (i == bytes) /* of nothing there may be no memory */
+        return count;
     memset(both, 0, sizeof both);
     memcpy(&both[0], a + i, bytes - i);
     memcpy(&both[1], b + i, bytes - i);

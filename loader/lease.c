@@ -232,7 +232,7 @@ await_slot(berthi_leases *leases, berthi_lease_line *line, uint32_t number,
     line->summary.host_waits++;
     while (status == BERTH_OK && *out_slot == NULL) {
         if (berthi_sys_condition_wait_until(&line->changed, &line->lock, deadline_ns) == 0
-            || berthi_lease_put_off(leases, &deadline_ns))
+            || berthi_lease_put_off(leases, line, &deadline_ns))
             status = find_or_fill(leases, line, number, out_slot, error);
         else
             status = berthi_lease_fail_time(leases, &leases->units[number], error);

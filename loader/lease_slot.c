@@ -112,12 +112,16 @@ berthi_lease_note_moved(berthi_leases *leases, uint64_t moved_ns)
         atomic_store(&leases->read_ns, moved_ns);
 }
 
+/* While somebody copies into a slot of the line, nothing else says that its device moves. */
 bool
-berthi_lease_put_off(const berthi_leases *leases, uint64_t *deadline_ns)
+berthi_lease_put_off(const berthi_leases *leases, const berthi_lease_line *line,
+                     uint64_t *deadline_ns)
 {
     const uint64_t now_ns = berthi_sys_now_ns();
     const uint64_t away_ns = berthi_was_away(*deadline_ns, now_ns) ? now_ns : 0;
-    const uint64_t from_ns = berthi_max_u64(away_ns, atomic_load(&leases->read_ns));
+    const uint64_t moved_ns =
+        line->written > 0 ? line->passed_ns : atomic_load(&leases->read_ns);
+    const uint64_t from_ns = berthi_max_u64(away_ns, moved_ns);
     const uint64_t late_ns =
         berthi_add_capped(berthi_add_capped(from_ns, leases->model->wait_ns), TELL_NS);
 
@@ -273,7 +277,7 @@ berthi_lease_await_feeder(berthi_leases *leases, berthi_lease_line *line,
     slot->waiters++;
     berthi_feeder_wake(leases->feeder); /* it may be waiting for this line's turn */
     while (slot->fill == BERTHI_LEASE_FILLING
-           && (failure == 0 || berthi_lease_put_off(leases, &deadline_ns)))
+           && (failure == 0 || berthi_lease_put_off(leases, line, &deadline_ns)))
         failure =
             berthi_sys_condition_wait_until(&line->changed, &line->lock, deadline_ns);
     slot->waiters--;

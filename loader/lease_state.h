@@ -236,10 +236,11 @@ uint64_t berthi_lease_feed_deadline(const berthi_leases *leases);
 /* What others wait for did then: they wait on. */
 void berthi_lease_note_moved(berthi_leases *leases, uint64_t moved_ns);
 /*
- * That has passed: true, and later, where what the feeder is at has moved since, or who waits
- * was away.
+ * That has passed: true, and later, where what the feeder is at has moved since, or the copies
+ * of whoever writes to a slot of the line, or who waits was away. With the line's lock.
  */
-bool berthi_lease_put_off(const berthi_leases *leases, uint64_t *deadline_ns);
+bool berthi_lease_put_off(const berthi_leases *leases, const berthi_lease_line *line,
+                          uint64_t *deadline_ns);
 
 /* Slots and what their device makes for them. */
 berth_status berthi_lease_line_init(berthi_leases *leases, berthi_lease_line *line,

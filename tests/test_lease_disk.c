@@ -818,18 +818,25 @@ test_who_was_away_waits_once_more(void)
 {
     berth_model model = { .wait_ns = SECOND_NS };
     berthi_leases leases = { .model = &model };
+    berthi_lease_line line = { .passed_ns = 0 };
     const uint64_t now_ns = berthi_sys_now_ns();
     uint64_t deadline_ns = now_ns + 100 * SECOND_NS;
 
-    CHECK(!berthi_lease_put_off(&leases, &deadline_ns));
+    CHECK(!berthi_lease_put_off(&leases, &line, &deadline_ns));
     CHECK_EQ(deadline_ns, now_ns + 100 * SECOND_NS);
     deadline_ns = now_ns - SECOND_NS / 2;
-    CHECK(berthi_lease_put_off(&leases, &deadline_ns));
+    CHECK(berthi_lease_put_off(&leases, &line, &deadline_ns));
     CHECK_GE(deadline_ns, now_ns + model.wait_ns);
     CHECK_LT(deadline_ns, now_ns + LATE_NS);
     deadline_ns = now_ns + 100 * SECOND_NS;
     atomic_store(&leases.read_ns, now_ns + 100 * SECOND_NS);
-    CHECK(berthi_lease_put_off(&leases, &deadline_ns));
+    CHECK(berthi_lease_put_off(&leases, &line, &deadline_ns));
+    CHECK_GE(deadline_ns, now_ns + 101 * SECOND_NS);
+    deadline_ns = now_ns + 100 * SECOND_NS;
+    line.written = 1; /* what others have moved does not count */
+    CHECK(!berthi_lease_put_off(&leases, &line, &deadline_ns));
+    line.passed_ns = now_ns + 100 * SECOND_NS;
+    CHECK(berthi_lease_put_off(&leases, &line, &deadline_ns));
     CHECK_GE(deadline_ns, now_ns + 101 * SECOND_NS);
 }
 

@@ -93,14 +93,13 @@ check_late(berth_status status, const berth_error *error)
 /* ------------------------------------------------------------------------- layers */
 
 static void
-begin_layers(hanging *h)
+begin_layers(hanging *h, const char *place, uint32_t slots)
 {
-    static const char *const pins[] = { "model.layers=disk" };
     berth_plan_options options = loaded_options("0=64MiB,cpu=64MiB,disk=inf");
 
-    options.pins = pins;
+    options.pins = &place;
     options.pin_count = 1;
-    options.slots = 2;
+    options.slots = slots;
     loaded_begin(&h->l, loaded_llama(6, "BF16", 2), &options, WORDS);
     loaded_load(&h->l);
     CHECK_EQ(h->l.status, BERTH_OK);
@@ -114,7 +113,7 @@ test_layers(void)
     uint32_t first;
     hanging h;
 
-    begin_layers(&h);
+    begin_layers(&h, "model.layers=disk", 2);
     T_REQUIRE(h.l.model != NULL);
     first = planned_layer(&h.l.p, "model.layers.0");
     (void)passed(&h.l, 1);
@@ -145,7 +144,7 @@ test_sleep(void)
     uint32_t first;
     hanging h;
 
-    begin_layers(&h);
+    begin_layers(&h, "model.layers=disk", 2);
     T_REQUIRE(h.l.model != NULL);
     first = planned_layer(&h.l.p, "model.layers.0");
     (void)passed(&h.l, 1);
@@ -223,33 +222,52 @@ test_experts(void)
 /* -------------------------------------------------------------------- host memory */
 
 /* Who is in the call that waits for the copy. */
-typedef struct caller {
+typedef struct caller caller;
+struct caller {
     hanging *h;
+    berth_status (*ask)(caller *c);
     uint32_t layer;
-    const uint32_t *experts; /* NULL: a layer is released, else these are acquired */
+    const uint32_t *experts;
     uint32_t count;
     berth_status status;
     berth_error error;
     pthread_t thread;
-} caller;
+};
+
+static berth_status
+release_layer(caller *c)
+{
+    return berth_layer_release(c->h->l.model, c->layer, NULL, &c->error);
+}
+
+static berth_status
+acquire_experts(caller *c)
+{
+    return berth_experts_acquire(c->h->l.model, c->layer, c->experts, c->count, NULL,
+                                 &c->error);
+}
 
 static void *
 call(void *user)
 {
     caller *const c = user;
 
-    c->status = c->experts == NULL
-                    ? berth_layer_release(c->h->l.model, c->layer, NULL, &c->error)
-                    : berth_experts_acquire(c->h->l.model, c->layer, c->experts, c->count,
-                                            NULL, &c->error);
+    c->status = c->ask(c);
     return NULL;
 }
 
 static void
+start_call(caller *c)
+{
+    T_REQUIRE(pthread_create(&c->thread, NULL, call, c) == 0);
+}
+
+/* The first copy that it asks for hangs. */
+static void
 begin_call(caller *c)
 {
     hang(c->h, OTHERS_NS);
-    T_REQUIRE(pthread_create(&c->thread, NULL, call, c) == 0);
+    start_call(c);
     await_hang(c->h);
 }
 
@@ -287,7 +305,7 @@ use_expert(hanging *h, uint32_t layer, uint32_t number)
 
 /* Three layers of the first device in host memory, three of the second one on the disk. */
 static void
-begin_both(hanging *h)
+begin_both(hanging *h, uint32_t slots)
 {
     berth_plan_options options = loaded_options("0=64MiB,1=64MiB,cpu=64MiB,disk=inf");
     const char *pins[12];
@@ -299,10 +317,48 @@ begin_both(hanging *h)
     }
     options.pins = pins;
     options.pin_count = 12;
-    options.slots = 2;
+    options.slots = slots;
     loaded_begin(&h->l, loaded_llama(6, "BF16", 2), &options, BOTH_WORDS);
     loaded_load(&h->l);
     T_REQUIRE(CHECK_EQ(h->l.status, BERTH_OK));
+}
+
+/* Somebody who uses layers of one device, and never stops by himself. */
+typedef struct other {
+    hanging *h;
+    uint32_t first;
+    _Atomic bool is_stopped;
+    _Atomic uint32_t uses;
+    pthread_t thread;
+} other;
+
+static void *
+go_on(void *argument)
+{
+    other *const o = argument;
+
+    while (!atomic_load(&o->is_stopped)) {
+        const uint32_t layer = o->first + atomic_fetch_add(&o->uses, 1) % 3;
+        berth_error error;
+
+        if (berth_layer_acquire(o->h->l.model, layer, NULL, &error) == BERTH_OK)
+            CHECK_EQ(berth_layer_release(o->h->l.model, layer, NULL, &error), BERTH_OK);
+    }
+    return NULL;
+}
+
+static void
+begin_other(other *o, hanging *h, uint32_t first)
+{
+    *o = (other){ .h = h, .first = first };
+    T_REQUIRE(pthread_create(&o->thread, NULL, go_on, o) == 0);
+}
+
+static void
+end_other(other *o)
+{
+    atomic_store(&o->is_stopped, true);
+    pthread_join(o->thread, NULL);
 }
 
 /* A release that fills the slot with the next layer. */
@@ -312,9 +368,10 @@ test_layers_of_the_host(void)
     berth_error error;
     uint32_t first;
     hanging h;
-    caller c = { .h = &h };
+    caller c = { .h = &h, .ask = release_layer };
+    other o;
 
-    begin_both(&h);
+    begin_both(&h, 2);
     first = planned_layer(&h.l.p, "model.layers.0");
     (void)passed(&h.l, 1);
     CHECK_EQ(berth_layer_acquire(h.l.model, first, NULL, &error), BERTH_OK);
@@ -327,8 +384,12 @@ test_layers_of_the_host(void)
     use_layer(&h, first + 1);
     h.l.model->wait_ns = WAIT_NS;
     CHECK_EQ(berth_layer_prefetch(h.l.model, first, &error), BERTH_OK);
+    /* That others move says nothing about this device. */
+    begin_other(&o, &h, first + 3);
     check_late(berth_layer_acquire(h.l.model, first + 2, NULL, &error), &error);
     check_late(berth_layer_acquire(h.l.model, first, NULL, &error), &error);
+    CHECK_GT(atomic_load(&o.uses), 0);
+    end_other(&o);
     end_call(&c);
     use_layer(&h, first);
     CHECK_EQ(berth_layer_release(h.l.model, first + 1, NULL, &error), BERTH_OK);
@@ -362,7 +423,7 @@ test_experts_of_the_host(void)
     uint32_t first;
     berth_error error;
     hanging h;
-    caller c = { .h = &h, .experts = wanted, .count = 3 };
+    caller c = { .h = &h, .ask = acquire_experts, .experts = wanted, .count = 3 };
 
     begin_experts(&h);
     first = c.layer = planned_layer(&h.l.p, "model.layers.0");
@@ -469,29 +530,6 @@ use_together(hanging *h, uint32_t first, void *(*use)(void *))
     T_NOTE("%u of %u refused", refused, USERS * USES);
 }
 
-typedef struct other {
-    hanging *h;
-    uint32_t first;
-    _Atomic bool is_stopped;
-    _Atomic uint32_t uses;
-    pthread_t thread;
-} other;
-
-static void *
-go_on(void *argument)
-{
-    other *const o = argument;
-
-    while (!atomic_load(&o->is_stopped)) {
-        const uint32_t layer = o->first + atomic_fetch_add(&o->uses, 1) % 3;
-        berth_error error;
-
-        if (berth_layer_acquire(o->h->l.model, layer, NULL, &error) == BERTH_OK)
-            CHECK_EQ(berth_layer_release(o->h->l.model, layer, NULL, &error), BERTH_OK);
-    }
-    return NULL;
-}
-
 /* Who has released a layer does not go on copying for somebody who never stops. */
 static void
 test_others_copy_for_themselves(void)
@@ -499,11 +537,10 @@ test_others_copy_for_themselves(void)
     uint32_t most = 0; /* uses by the other in a single call */
     berth_error error;
     hanging h;
-    other o = { .h = &h };
+    other o;
 
-    begin_both(&h);
-    o.first = planned_layer(&h.l.p, "model.layers.0");
-    T_REQUIRE(pthread_create(&o.thread, NULL, go_on, &o) == 0);
+    begin_both(&h, 2);
+    begin_other(&o, &h, planned_layer(&h.l.p, "model.layers.0"));
     for (uint32_t i = 0; i < USES; i++) {
         const uint32_t layer = o.first + i % 3;
         uint32_t before;
@@ -516,8 +553,7 @@ test_others_copy_for_themselves(void)
         uses = atomic_load(&o.uses) - before;
         most = uses > most ? uses : most;
     }
-    atomic_store(&o.is_stopped, true);
-    pthread_join(o.thread, NULL);
+    end_other(&o);
     T_NOTE("at most %u of %u uses in one release", most, atomic_load(&o.uses));
     CHECK_LT(most, 100);
     loaded_end(&h.l);
@@ -529,7 +565,7 @@ test_layers_together(void)
     uint32_t first;
     hanging h;
 
-    begin_both(&h);
+    begin_both(&h, 2);
     first = planned_layer(&h.l.p, "model.layers.0");
     use_together(&h, first, use_layers);
     use_together(&h, first + 3, use_layers);

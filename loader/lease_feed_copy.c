@@ -72,7 +72,7 @@ end_feed(berthi_feeder *f, berthi_lease_line *line, berthi_lease_slot *slot,
     line->summary.filled++;
     pthread_cond_broadcast(&line->changed);
     if (!line->is_cache && !BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_PREFETCH))
-        (void)berthi_lease_pump(f->leases, line, BERTHI_NO_UNIT, NULL);
+        berthi_lease_pump_pinned(f->leases, line);
     return BERTH_OK;
 }
 
@@ -102,8 +102,9 @@ copy_chunk(berthi_feeder *f, berthi_lease_line *line, berthi_lease_slot *slot,
         status = recorded;
     if (status == BERTH_OK && slot->is_unwanted && slot->waiters == 0) {
         berthi_lease_empty(line, slot);
+        pthread_cond_broadcast(&line->changed); /* whoever wants a slot */
         if (!BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_PREFETCH))
-            (void)berthi_lease_pump(f->leases, line, BERTHI_NO_UNIT, NULL);
+            berthi_lease_pump_pinned(f->leases, line);
     } else if (status == BERTH_OK) {
         f->states[berthi_feeder_chunk(f, buffer)].feed_number = slot->feed_number;
         slot->feed_left--;

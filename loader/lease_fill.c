@@ -81,8 +81,8 @@ copy_moves(berthi_lease_line *line, berthi_lease_slot *slot,
     return status;
 }
 
-static bool
-is_pinned(const berthi_lease_unit *unit)
+bool
+berthi_lease_is_pinned(const berthi_lease_unit *unit)
 {
     bool is_pinned = true;
 
@@ -98,7 +98,7 @@ write_moves(berthi_leases *leases, berthi_lease_line *line, berthi_lease_slot *s
 {
     const berthi_lease_unit *const unit = &leases->units[slot->unit];
     const uint64_t begin_ns = berthi_trace_begin(leases->context);
-    const bool is_at_once = is_pinned(unit);
+    const bool is_at_once = berthi_lease_is_pinned(unit);
     uint64_t copied = 0;
     berth_status status;
 

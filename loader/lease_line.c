@@ -78,9 +78,10 @@ let_go(berthi_lease_line *line, berthi_lease_slot *slot)
     }
 }
 
-berth_status
-berthi_lease_pump(berthi_leases *leases, berthi_lease_line *line, uint32_t wanted,
-                  berth_error *error)
+/* As berthi_lease_pump(). `pinned`: as far as units go whose copies wait for no device. */
+static berth_status
+pump(berthi_leases *leases, berthi_lease_line *line, uint32_t wanted, bool pinned,
+     berth_error *error)
 {
     berthi_lease_slot *held = NULL;
     berth_status status = BERTH_OK;
@@ -90,7 +91,7 @@ berthi_lease_pump(berthi_leases *leases, berthi_lease_line *line, uint32_t wante
         berthi_lease_slot *const slot = next_slot(line);
         const uint32_t unit = line->cursor;
 
-        if (slot == NULL)
+        if (slot == NULL || (pinned && !berthi_lease_is_pinned(&leases->units[unit])))
             break;
         /* Others may take the cursor elsewhere meanwhile. */
         line->cursor = berthi_lease_unit_after(line, unit);
@@ -104,6 +105,20 @@ berthi_lease_pump(berthi_leases *leases, berthi_lease_line *line, uint32_t wante
     }
     let_go(line, held);
     return status;
+}
+
+berth_status
+berthi_lease_pump(berthi_leases *leases, berthi_lease_line *line, uint32_t wanted,
+                  berth_error *error)
+{
+    return pump(leases, line, wanted, false, error);
+}
+
+/* What cannot be brought now is brought, or refused, when it is asked for. */
+void
+berthi_lease_pump_pinned(berthi_leases *leases, berthi_lease_line *line)
+{
+    (void)pump(leases, line, BERTHI_NO_UNIT, true, NULL);
 }
 
 static bool

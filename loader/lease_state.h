@@ -272,6 +272,8 @@ berthi_lease_slot *berthi_lease_find_slot(berthi_lease_line *line, uint32_t unit
 berth_status berthi_lease_begin_fill(berthi_leases *leases, berthi_lease_line *line,
                                      berthi_lease_slot *slot, uint32_t unit,
                                      berth_error *error);
+/* Nothing of it lies in memory that its device has not pinned. */
+bool berthi_lease_is_pinned(const berthi_lease_unit *unit);
 /* Bytes are copied into the slot without the lock, which is let go; then it is taken again. */
 void berthi_lease_begin_write(berthi_lease_line *line, berthi_lease_slot *slot);
 void berthi_lease_end_write(berthi_leases *leases, berthi_lease_line *line,
@@ -299,6 +301,11 @@ uint32_t berthi_lease_unit_after(const berthi_lease_line *line, uint32_t unit);
  */
 berth_status berthi_lease_pump(berthi_leases *leases, berthi_lease_line *line,
                                uint32_t wanted, berth_error *error);
+/*
+ * The same for the feeder, which waits for no device: up to a unit whose copies are not pinned.
+ * That is left to who waits for it, or to the next call that fills slots.
+ */
+void berthi_lease_pump_pinned(berthi_leases *leases, berthi_lease_line *line);
 /* What was in it is gone. */
 void berthi_lease_empty(berthi_lease_line *line, berthi_lease_slot *slot);
 /*

@@ -20,6 +20,9 @@
 /* The second one pins what it likes. */
 #define BOTH_WORDS WORDS ";sim:128MiB,clock=real"
 #define WAIT_NS    (UINT64_C(200) * HUNG_MS_NS)
+/* So little is pinned: a ring of RING_BYTES, and no layer. */
+#define RING_WORDS "sim:128MiB,pin=512KiB,clock=real"
+#define RING_BYTES (UINT64_C(128) << 10)
 #define PATIENT_NS (UINT64_C(60000) * HUNG_MS_NS)
 /* So long hangs a copy that nobody waits for: less than whoever gives up waits for devices. */
 #define OTHERS_NS  (UINT64_C(4000) * HUNG_MS_NS)
@@ -241,6 +244,12 @@ release_layer(caller *c)
 }
 
 static berth_status
+acquire_layer(caller *c)
+{
+    return berth_layer_acquire(c->h->l.model, c->layer, NULL, &c->error);
+}
+
+static berth_status
 acquire_experts(caller *c)
 {
     return berth_experts_acquire(c->h->l.model, c->layer, c->experts, c->count, NULL,
@@ -392,6 +401,81 @@ test_layers_of_the_host(void)
     end_other(&o);
     end_call(&c);
     use_layer(&h, first);
+    CHECK_EQ(berth_layer_release(h.l.model, first + 1, NULL, &error), BERTH_OK);
+    (void)passed(&h.l, 2);
+    loaded_end(&h.l);
+}
+
+/* Of four layers of the first device one lies on the disk; two of the second one do. */
+static void
+begin_mixed(hanging *h)
+{
+    berth_plan_options options = loaded_options("0=64MiB,1=64MiB,cpu=64MiB,disk=inf");
+    const char *pins[12];
+
+    for (uint32_t i = 0; i < 6; i++) {
+        pins[2 * i] = fixture_format("model.layers.%u.input_layernorm=cuda:%u", i, i / 4);
+        pins[2 * i + 1] =
+            fixture_format("model.layers.%u.mlp=%s", i, i % 4 > 0 && i < 4 ? "cpu" : "disk");
+    }
+    options.pins = pins;
+    options.pin_count = 12;
+    options.slots = 2;
+    loaded_begin(&h->l, loaded_llama(6, "BF16", 2), &options,
+                 RING_WORDS ";sim:128MiB,clock=real");
+    h->l.options.ring_bytes = RING_BYTES;
+    loaded_load(&h->l);
+    T_REQUIRE(CHECK_EQ(h->l.status, BERTH_OK));
+    for (uint32_t t = 0; t < h->l.model->tier_count; t++)
+        CHECK(!h->l.model->tiers[t].is_pinned);
+}
+
+/*
+ * Leaves the second and the third of its layers in the slots of the first device. Returns how
+ * many copies bring the one of the disk.
+ */
+static uint64_t
+count_copies(hanging *h, uint32_t first)
+{
+    berth_error error;
+    uint64_t copies;
+
+    CHECK_EQ(berth_layer_acquire(h->l.model, first + 2, NULL, &error), BERTH_OK);
+    copies = hung_copies(h->l.devices);
+    CHECK_EQ(berth_layer_acquire(h->l.model, first, NULL, &error), BERTH_OK);
+    copies = hung_copies(h->l.devices) - copies;
+    CHECK_EQ(berth_layer_release(h->l.model, first, NULL, &error), BERTH_OK);
+    CHECK_EQ(berth_layer_release(h->l.model, first + 2, NULL, &error), BERTH_OK);
+    use_layer(h, first + 1);
+    return copies;
+}
+
+/* What lies in host memory behind a layer of the disk is not copied by who reads for all. */
+static void
+test_behind_a_layer_of_the_disk(void)
+{
+    berth_error error;
+    uint32_t first;
+    uint64_t copies;
+    hanging h;
+    caller c = { .h = &h, .ask = acquire_layer };
+
+    begin_mixed(&h);
+    first = planned_layer(&h.l.p, "model.layers.0");
+    c.layer = first + 1;
+    copies = count_copies(&h, first);
+    CHECK_GT(copies, 1);
+    hang(&h, OTHERS_NS);
+    hung_copy(h.l.devices, copies);
+    CHECK_EQ(berth_layer_prefetch(h.l.model, first, &error), BERTH_OK);
+    CHECK_EQ(berth_layer_acquire(h.l.model, first, NULL, &error), BERTH_OK);
+    start_call(&c);
+    await_hang(&h);
+    h.l.model->wait_ns = DISK_NS;
+    for (uint32_t i = 0; i < 6; i++)
+        use_layer(&h, first + 4 + i % 2);
+    CHECK_EQ(berth_layer_release(h.l.model, first, NULL, &error), BERTH_OK);
+    end_call(&c);
     CHECK_EQ(berth_layer_release(h.l.model, first + 1, NULL, &error), BERTH_OK);
     (void)passed(&h.l, 2);
     loaded_end(&h.l);
@@ -596,6 +680,7 @@ main(int argc, char **argv)
     T_RUN(test_sleep);
     T_RUN(test_experts);
     T_RUN(test_layers_of_the_host);
+    T_RUN(test_behind_a_layer_of_the_disk);
     T_RUN(test_experts_of_the_host);
     T_RUN(test_others_copy_for_themselves);
     T_RUN(test_layers_together);

@@ -97,6 +97,7 @@ berthi_lease_cache_note_use(berthi_lease_line *line, berthi_lease_slot *slot)
     } else {
         slot->share->used--;
         line->used--;
+        pthread_cond_broadcast(&line->changed); /* whoever waits for room */
     }
 }
 

@@ -310,11 +310,14 @@ await_room(const request *r, uint64_t deadline_ns, berth_error *error)
     uint32_t unit = BERTHI_NO_UNIT;
 
     while (missing > room && missing - room <= count_about_to_be_free(r, &unit)) {
-        if (berthi_sys_condition_wait_until(&r->line->changed, &r->line->lock, deadline_ns) != 0
-            && !berthi_lease_put_off(r->leases, r->line, &deadline_ns))
-            return berthi_lease_fail_time(r->leases, &r->leases->units[unit], error);
+        const bool is_late = berthi_sys_condition_wait_until(
+                                 &r->line->changed, &r->line->lock, deadline_ns) != 0
+                             && !berthi_lease_put_off(r->leases, r->line, &deadline_ns);
+
         missing = count_missing(r);
         room = count_room(r);
+        if (is_late && missing > room)
+            return berthi_lease_fail_time(r->leases, &r->leases->units[unit], error);
     }
     return missing <= room ? BERTH_OK : refuse_slots(r, missing, room, error);
 }

@@ -325,7 +325,7 @@ bool berthi_lease_cache_init(berthi_leases *leases, berthi_lease_line *line);
 berthi_lease_slot *berthi_lease_cache_find(const berthi_lease_line *line, uint32_t unit);
 /* That can be taken for another expert. */
 uint32_t berthi_lease_cache_room(const berthi_lease_line *line);
-/* A slot's leases or waiters are others than before. */
+/* A slot's leases or waiters are others than before. Who waits for room is told of it. */
 void berthi_lease_cache_note_use(berthi_lease_line *line, berthi_lease_slot *slot);
 /* What is in the slot is used again: it stays for longer. */
 void berthi_lease_cache_touch(berthi_lease_slot *slot);

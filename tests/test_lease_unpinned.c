@@ -256,6 +256,12 @@ acquire_experts(caller *c)
                                  &c->error);
 }
 
+static berth_status
+prefetch_experts(caller *c)
+{
+    return berth_experts_prefetch(c->h->l.model, c->layer, c->experts, c->count, &c->error);
+}
+
 static void *
 call(void *user)
 {
@@ -526,6 +532,66 @@ test_experts_of_the_host(void)
     loaded_end(&h.l);
 }
 
+/* Experts of one device, some in host memory, some on the disk; one fits into the ring. */
+static void
+begin_mixed_experts(hanging *h)
+{
+    static const char *const pins[] = {
+        "model.layers.0.block_sparse_moe.experts=cpu",
+        "model.layers.1.block_sparse_moe.experts=disk",
+    };
+    berth_plan_options options = loaded_options("0=64MiB,cpu=64MiB,disk=inf");
+
+    options.pins = pins;
+    options.pin_count = 2;
+    loaded_begin(&h->l, planned_moe(2, 16), &options, "sim:128MiB,pin=24MiB,clock=real");
+    h->l.options.ring_bytes = UINT64_C(16) << 20;
+    loaded_load(&h->l);
+    T_REQUIRE(CHECK_EQ(h->l.status, BERTH_OK));
+    for (uint32_t t = 0; t < h->l.model->tier_count; t++)
+        CHECK(!h->l.model->tiers[t].is_pinned);
+}
+
+/* Who waits for the slot that is written to takes another one that comes free before. */
+static void
+test_room_meanwhile(void)
+{
+    static const uint32_t last = 15;
+    uint32_t numbers[16];
+    uint32_t first;
+    uint32_t slots;
+    berth_error error;
+    hanging h;
+    caller c = { .h = &h, .ask = prefetch_experts, .experts = &last, .count = 1 };
+    caller who = { .h = &h, .ask = acquire_experts, .experts = &last, .count = 1 };
+
+    for (uint32_t i = 0; i < 16; i++)
+        numbers[i] = i;
+    begin_mixed_experts(&h);
+    first = c.layer = planned_layer(&h.l.p, "model.layers.0");
+    who.layer = first + 1;
+    slots = berth_experts_slots(h.l.model, first);
+    T_REQUIRE(CHECK_GE(slots, 2) && CHECK_LT(slots, 16));
+    CHECK_EQ(berth_experts_acquire(h.l.model, first, numbers, slots - 1, NULL, &error),
+             BERTH_OK);
+    begin_call(&c);
+    h.l.model->wait_ns = DISK_NS;
+    start_call(&who);
+    berthi_sys_sleep(50 * HUNG_MS_NS); /* it waits by now, or need not */
+    CHECK_EQ(berth_experts_release(h.l.model, first, numbers, 1, NULL, &error), BERTH_OK);
+    pthread_join(who.thread, NULL);
+    if (!CHECK_EQ(who.status, BERTH_OK))
+        T_NOTE("%s", who.error.message);
+    else
+        CHECK_EQ(berth_experts_release(h.l.model, first + 1, &last, 1, NULL, &error), BERTH_OK);
+    end_call(&c);
+    CHECK_EQ(berth_experts_release(h.l.model, first, &numbers[1], slots - 2, NULL, &error),
+             BERTH_OK);
+    for (uint32_t i = 0; i < 16; i++)
+        use_expert(&h, first + i % 2, i);
+    loaded_end(&h.l);
+}
+
 /* ------------------------------------------------------------------- many at once */
 
 #define USERS 4u
@@ -682,6 +748,7 @@ main(int argc, char **argv)
     T_RUN(test_layers_of_the_host);
     T_RUN(test_behind_a_layer_of_the_disk);
     T_RUN(test_experts_of_the_host);
+    T_RUN(test_room_meanwhile);
     T_RUN(test_others_copy_for_themselves);
     T_RUN(test_layers_together);
     T_RUN(test_experts_together);

@@ -105,11 +105,15 @@ berthi_lease_feed_deadline(const berthi_leases *leases)
     return berthi_add_capped(berthi_lease_deadline(leases), TELL_NS);
 }
 
+/* Others do the same meanwhile: it never goes back. */
 void
 berthi_lease_note_moved(berthi_leases *leases, uint64_t moved_ns)
 {
-    if (moved_ns > atomic_load(&leases->read_ns))
-        atomic_store(&leases->read_ns, moved_ns);
+    uint64_t before_ns = atomic_load(&leases->read_ns);
+
+    while (moved_ns > before_ns
+           && !atomic_compare_exchange_weak(&leases->read_ns, &before_ns, moved_ns))
+        ;
 }
 
 /* While somebody copies into a slot of the line, nothing else says that its device moves. */

@@ -86,8 +86,11 @@ pump(berthi_leases *leases, berthi_lease_line *line, uint32_t wanted, bool pinne
     berthi_lease_slot *held = NULL;
     berth_status status = BERTH_OK;
 
-    /* Each slot once: what others release while this copies they fill, or the next call. */
-    for (uint32_t i = 0; i < line->slot_count && status == BERTH_OK; i++) {
+    /*
+     * Each slot once: what others release while this copies they fill, or the next call. One
+     * that was given up meanwhile is filled with what whoever did so could not.
+     */
+    for (uint32_t filled = 0; filled < line->slot_count && status == BERTH_OK;) {
         berthi_lease_slot *const slot = next_slot(line);
         const uint32_t unit = line->cursor;
 
@@ -100,6 +103,7 @@ pump(berthi_leases *leases, berthi_lease_line *line, uint32_t wanted, bool pinne
             held->waiters++;
         }
         status = berthi_lease_begin_fill(leases, line, slot, unit, error);
+        filled += slot->fill != BERTHI_LEASE_EMPTY;
         if (BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_PREFETCH))
             break;
     }

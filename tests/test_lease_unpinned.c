@@ -412,6 +412,29 @@ test_layers_of_the_host(void)
     loaded_end(&h.l);
 }
 
+/* Who is given up while he fills a slot fills it again, with what has been asked for. */
+static void
+test_a_hint_meanwhile(void)
+{
+    berth_error error;
+    uint64_t copies;
+    hanging h;
+    caller c = { .h = &h, .ask = release_layer };
+
+    begin_both(&h, 1);
+    c.layer = planned_layer(&h.l.p, "model.layers.0");
+    CHECK_EQ(berth_layer_acquire(h.l.model, c.layer, NULL, &error), BERTH_OK);
+    begin_call(&c);
+    CHECK_EQ(berth_layer_prefetch(h.l.model, c.layer + 2, &error), BERTH_OK);
+    end_call(&c);
+    copies = hung_copies(h.l.devices);
+    CHECK_EQ(berth_layer_acquire(h.l.model, c.layer + 2, NULL, &error), BERTH_OK);
+    CHECK_EQ(hung_copies(h.l.devices), copies);
+    CHECK_EQ(berth_layer_release(h.l.model, c.layer + 2, NULL, &error), BERTH_OK);
+    (void)passed(&h.l, 1);
+    loaded_end(&h.l);
+}
+
 /* Of four layers of the first device one lies on the disk; two of the second one do. */
 static void
 begin_mixed(hanging *h)
@@ -746,6 +769,7 @@ main(int argc, char **argv)
     T_RUN(test_sleep);
     T_RUN(test_experts);
     T_RUN(test_layers_of_the_host);
+    T_RUN(test_a_hint_meanwhile);
     T_RUN(test_behind_a_layer_of_the_disk);
     T_RUN(test_experts_of_the_host);
     T_RUN(test_room_meanwhile);

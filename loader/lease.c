@@ -372,8 +372,12 @@ await_written(const berthi_leases *leases, berthi_lease_line *line, const berth_
               berth_error *error)
 {
     berthi_watch watch = berthi_watch_begin(leases->model->wait_ns, BERTHI_CANCEL_NS);
+    uint64_t passed_ns = line->passed_ns;
 
     while (line->written > 0) {
+        if (passed_ns != line->passed_ns) /* a release fills one slot after the other */
+            watch = berthi_watch_begin(leases->model->wait_ns, BERTHI_CANCEL_NS);
+        passed_ns = line->passed_ns;
         if (job != NULL && berthi_job_is_cancelled(job))
             return berthi_job_fail_cancelled(error);
         if (berthi_watch_is_over(&watch))

@@ -93,6 +93,8 @@ void berthi_experts_count(berthi_leases *leases, uint32_t layer,
 /* As berthi_leases_find(), of a berth of an expert. */
 uint8_t *berthi_experts_find(berthi_leases *leases, uint64_t berth);
 
+/* When what calls wait for has last moved: a read, or a copy that is not pinned. NULL: 0. */
+uint64_t berthi_leases_moved_ns(const berthi_leases *leases);
 /* Where a streamed berth lies in the slot of its unit; NULL: it is not leased. */
 uint8_t *berthi_leases_find(berthi_leases *leases, uint64_t berth);
 void berthi_leases_summary(berthi_leases *leases, berth_lease_summary *out);

@@ -116,6 +116,12 @@ berthi_lease_note_moved(berthi_leases *leases, uint64_t moved_ns)
         ;
 }
 
+uint64_t
+berthi_leases_moved_ns(const berthi_leases *leases)
+{
+    return leases != NULL ? atomic_load(&leases->read_ns) : 0;
+}
+
 /* While somebody copies into a slot of the line, nothing else says that its device moves. */
 bool
 berthi_lease_put_off(const berthi_leases *leases, const berthi_lease_line *line,

@@ -76,12 +76,19 @@ berthi_model_begin_move(berth_model *model, bool is_asleep, berth_error *error)
                        "others use tensors of the model");
 }
 
+/* One call may read and copy more than once: as long as that moves it is waited for. */
 static berth_status
 await_calls(berth_model *model, const berth_job *job, berth_error *error)
 {
     berthi_watch watch = berthi_watch_begin(model->wait_ns, NAP_NS);
+    uint64_t moved_ns = berthi_leases_moved_ns(model->leases);
 
     while ((atomic_load(&model->gate) & ~STATES) != 0) {
+        const uint64_t now_moved_ns = berthi_leases_moved_ns(model->leases);
+
+        if (now_moved_ns != moved_ns)
+            watch = berthi_watch_begin(model->wait_ns, NAP_NS);
+        moved_ns = now_moved_ns;
         if (berthi_watch_is_over(&watch))
             return berthi_fail(error, BERTH_REASON_TIMEOUT, NULL,
                                "calls that use the model's layers do not end");

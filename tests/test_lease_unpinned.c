@@ -9,6 +9,7 @@
 
 #include "kernels/sim.h"
 #include "kernels/sys.h"
+#include "loader/lease.h"
 #include "loader/model.h"
 #include "tests/fixture.h"
 #include "tests/hung.h"
@@ -510,6 +511,57 @@ test_behind_a_layer_of_the_disk(void)
     loaded_end(&h.l);
 }
 
+/* ------------------------------------------------------------- a device that is slow */
+
+/* Copies to it that take so much shorter than it is waited for them, and all together longer. */
+#define SLOTS   4u
+#define COPY_NS (UINT64_C(250) * HUNG_MS_NS)
+#define MOVE_NS (UINT64_C(700) * HUNG_MS_NS)
+
+/* A layer of `bytes` takes COPY_NS. */
+static void
+slow_down(hanging *h, uint64_t bytes)
+{
+    berthi_sim_device *const d = (berthi_sim_device *)berthi_devices_at(h->l.devices, 0);
+
+    pthread_mutex_lock(&d->sim->lock);
+    d->words.rate_to_device = bytes * 1000 / (COPY_NS / HUNG_MS_NS);
+    pthread_mutex_unlock(&d->sim->lock);
+}
+
+/* Each of the copies that one call has to end moves: who takes the model waits for them. */
+static void
+test_sleep_while_copies_move(void)
+{
+    berth_error error;
+    berth_job *job;
+    uint64_t copies;
+    uint64_t rows;
+    uint32_t first;
+    hanging h;
+    caller c = { .h = &h, .ask = release_layer };
+
+    begin_layers(&h, "model.layers=cpu", SLOTS);
+    T_REQUIRE(h.l.model != NULL);
+    first = c.layer = planned_layer(&h.l.p, "model.layers.0");
+    for (uint32_t i = 0; i < SLOTS; i++)
+        CHECK_EQ(berth_layer_acquire(h.l.model, first + i, NULL, &error), BERTH_OK);
+    slow_down(&h, berthi_lease_unit_bytes(h.l.p.plan, first, &rows));
+    h.l.model->wait_ns = MOVE_NS;
+    copies = hung_copies(h.l.devices);
+    start_call(&c);
+    while (hung_copies(h.l.devices) == copies)
+        berthi_sys_sleep(HUNG_MS_NS);
+    for (uint32_t i = 1; i < SLOTS; i++)
+        CHECK_EQ(berth_layer_release(h.l.model, first + i, NULL, &error), BERTH_OK);
+    T_REQUIRE(berth_model_sleep_start(h.l.model, NULL, &job, &error) == BERTH_OK);
+    if (!CHECK_EQ(berth_job_finish(job, &error), BERTH_OK))
+        T_NOTE("%s", error.message);
+    pthread_join(c.thread, NULL);
+    CHECK_EQ(c.status, BERTH_OK);
+    loaded_end(&h.l);
+}
+
 /* Experts in host memory, and of another device on the disk. */
 static void
 begin_experts(hanging *h)
@@ -771,6 +823,7 @@ main(int argc, char **argv)
     T_RUN(test_layers_of_the_host);
     T_RUN(test_a_hint_meanwhile);
     T_RUN(test_behind_a_layer_of_the_disk);
+    T_RUN(test_sleep_while_copies_move);
     T_RUN(test_experts_of_the_host);
     T_RUN(test_room_meanwhile);
     T_RUN(test_others_copy_for_themselves);

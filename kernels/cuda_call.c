@@ -315,16 +315,40 @@ berthi_cuda_poll(const berthi_cuda_call *call, int (*query)(void *handle), void 
     }
 }
 
-berth_status
-berthi_cuda_drain(const berthi_cuda_call *call, void *stream)
+/* Without a deadline. Where the runtime has no answer all of the device is waited for. */
+static berth_status
+await_end(const berthi_cuda_call *call, int (*query)(void *handle), void *handle)
 {
-    const berth_status status =
-        berthi_cuda_poll(call, call->calls->stream_query, stream, UINT64_MAX);
+    const berth_status status = berthi_cuda_poll(call, query, handle, UINT64_MAX);
     berthi_cuda_call quiet = *call;
 
     if (status == BERTH_OK || atomic_load(&call->device->is_lost))
         return status;
     quiet.error = NULL;
     (void)berthi_cuda_judge(&quiet, call->calls->synchronize());
+    return status;
+}
+
+berth_status
+berthi_cuda_drain(const berthi_cuda_call *call, void *stream)
+{
+    return await_end(call, call->calls->stream_query, stream);
+}
+
+/* Where there is no event for that, the stream's end is waited for. */
+berth_status
+berthi_cuda_await_so_far(const berthi_cuda_call *call, void *stream)
+{
+    berthi_cuda_call quiet = *call;
+    void *event;
+    berth_status status;
+
+    quiet.error = NULL;
+    if (berthi_cuda_judge(&quiet, call->calls->event_create(&event)) != BERTH_OK)
+        return berthi_cuda_drain(call, stream);
+    status = berthi_cuda_judge(&quiet, call->calls->event_record(event, stream));
+    status = status == BERTH_OK ? await_end(call, call->calls->event_query, event)
+                                : berthi_cuda_drain(call, stream);
+    (void)berthi_cuda_judge(&quiet, call->calls->event_destroy(event));
     return status;
 }

@@ -171,6 +171,8 @@ berth_status berthi_cuda_poll(const berthi_cuda_call *call, int (*query)(void *h
  * the device is waited for, and the failure told.
  */
 berth_status berthi_cuda_drain(const berthi_cuda_call *call, void *stream);
+/* The same of what the stream has been asked for so far: others may go on asking. */
+berth_status berthi_cuda_await_so_far(const berthi_cuda_call *call, void *stream);
 
 /* ---------------------------------------- streams and events, as a table has them */
 

@@ -136,13 +136,14 @@ drain_after_failure(const berthi_cuda_call *call, berthi_stream *stream)
     berthi_cuda_call quiet = *call;
 
     quiet.error = NULL; /* the first failure is the one to be told */
-    (void)berthi_cuda_drain(&quiet, stream);
+    (void)berthi_cuda_await_so_far(&quiet, stream);
 }
 
 /*
  * Whether the runtime has read or written the host side when it returns depends on the
  * driver and the machine, so what is not pinned is waited for; also when the copy has
- * failed, since nobody knows how far it has come.
+ * failed, since nobody knows how far it has come. Not for what others ask of the stream
+ * meanwhile: that may wait for them.
  */
 static berth_status
 copy_unpinned(const berthi_cuda_call *call, const berthi_copy *copy, berthi_stream *stream)
@@ -152,7 +153,7 @@ copy_unpinned(const berthi_cuda_call *call, const berthi_copy *copy, berthi_stre
     const berth_status asked = berthi_cuda_judge(call, code);
 
     if (asked == BERTH_OK)
-        return berthi_cuda_drain(call, stream);
+        return berthi_cuda_await_so_far(call, stream);
     drain_after_failure(call, stream);
     return asked;
 }

@@ -268,6 +268,69 @@ test_copies(void)
     close_late(&r);
 }
 
+/* Somebody who asks a stream for more whenever the runtime is asked anything, so often. */
+static struct {
+    void *stream;
+    uint32_t left;
+} busy;
+
+static void
+do_nothing(void *user)
+{
+    (void)user;
+}
+
+static void
+add_more(void)
+{
+    if (busy.stream == NULL || busy.left == 0)
+        return;
+    busy.left--;
+    (void)fake_cuda_push(do_nothing, NULL, busy.stream);
+}
+
+static int
+query_stream(void *stream)
+{
+    add_more();
+    return fake_cuda_calls()->stream_query(stream);
+}
+
+static int
+query_event(void *event)
+{
+    add_more();
+    return fake_cuda_calls()->event_query(event);
+}
+
+/* Others go on asking the stream: what is not pinned waits for its own copy, and no more. */
+static void
+test_a_copy_among_others(void)
+{
+    const uint8_t bytes[1000] = { 7, 7 };
+    berthi_copy copy = { .kind = BERTHI_COPY_TO_DEVICE, .from = bytes, .bytes = 1000 };
+    berthi_cuda_calls calls;
+    berthi_stream *stream;
+    rig r;
+
+    fake_cuda_begin(&late);
+    calls = *fake_cuda_calls();
+    calls.stream_query = query_stream;
+    calls.event_query = query_event;
+    T_REQUIRE(rig_open_cuda(&r, &calls, "cuda"));
+    stream = rig_stream(r.device);
+    copy.to = rig_alloc(r.device, 4096);
+    busy.stream = stream;
+    busy.left = 100;
+    CHECK_EQ(r.device->table->copy(r.device, &copy, stream, NULL), BERTH_OK);
+    CHECK_GT(busy.left, 50);
+    busy.stream = NULL;
+    CHECK_EQ(((uint8_t *)copy.to)[1], 7);
+    r.device->table->stream_destroy(r.device, stream);
+    r.device->table->free(r.device, copy.to, 4096);
+    close_late(&r);
+}
+
 /* In the order of the stream of the one whose bytes they are; enabled at the first question. */
 static void
 test_copies_between_devices(void)
@@ -1016,6 +1079,7 @@ main(int argc, char **argv)
     T_RUN(test_pins_are_touched);
     T_RUN(test_many_pins);
     T_RUN(test_copies);
+    T_RUN(test_a_copy_among_others);
     T_RUN(test_copies_between_devices);
     T_RUN(test_out_of_reach);
     T_RUN(test_failed_copy_is_waited_for);

@@ -2244,10 +2244,13 @@ typedef struct berth_model berth_model;
  * allocated until it has done its copies, or is closed by berth_devices_close(): hooks of
  * `slab_memory` can be called as late as that. Host memory that berth has pinned for a GPU
  * that hangs even then stays allocated for good. What a device has not pinned is copied by
- * calls of its driver that wait for it, and nobody can end those: there is no limit then.
- * Whoever acquires, releases or prefetches what lies in host memory waits in such a call, and
- * so do others who lease what the same device computes. For what comes from the disk only those
- * wait who acquire it, for `wait_ms` at most.
+ * calls of its driver that wait for it, and nobody can end those: whoever is in one, as he
+ * acquires, releases or prefetches what lies in host memory, waits without a limit. That is one
+ * call at a time for layers of a device, and one for its experts. Others who lease what the same
+ * device computes get at once what is there, and for the rest BERTH_EIO after `wait_ms`, for
+ * which a prefetch of experts may wait, too; releases do not. What comes from the disk is waited
+ * for by those who acquire it, for as long at most; while a device hangs that has not pinned the
+ * ring either, it comes for no other one.
  *
  * Where a manifest lies beside the model, as `berth quantize` and `berth verify` write
  * it, every stored tensor that is read is held against its crc32 in the same pass, and before
@@ -2440,7 +2443,8 @@ BERTH_API berth_status berth_check_start(berth_model *model,
  * for in another order than the plan's, or come from the disk and are not there yet.
  *
  * Several leases of a layer are counted. Layers that are leased at once need a slot
- * each: BERTH_ENOFIT where the plan has not so many. Also BERTH_EIO (the disk),
+ * each: BERTH_ENOFIT where the plan has not so many. Also BERTH_EIO (the disk, or a device
+ * that others copy to has not moved for berth_load_options.wait_ms),
  * BERTH_ENODEV, BERTH_EINVAL. Any thread; leases of a layer on a stream by one.
  */
 BERTH_API berth_status berth_layer_acquire(berth_model *model, uint32_t layer,

@@ -189,15 +189,13 @@ fill_taken(const request *r, berth_error *error)
     berth_status status = BERTH_OK;
 
     for (uint32_t i = 0; i < r->count; i++) {
-        berthi_lease_slot *const slot = slot_at(r, i);
+        berthi_lease_slot *slot;
 
-        if (slot == NULL || slot->fill != BERTHI_LEASE_TAKEN)
-            continue;
-        if (status == BERTH_OK)
-            status = berthi_lease_begin_fill(r->leases, r->line, slot, slot->unit, error);
-        else if (slot->waiters == 0)
+        if (status == BERTH_OK && unit_at(r, i) != BERTHI_NO_UNIT)
+            status = berthi_lease_fill_taken(r->leases, r->line, unit_at(r, i), error);
+        slot = slot_at(r, i);
+        if (status != BERTH_OK && berthi_lease_is_taken(slot) && slot->waiters == 0)
             berthi_lease_empty(r->line, slot);
-        berthi_lease_cache_note_use(r->line, slot);
     }
     return status;
 }

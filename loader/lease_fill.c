@@ -188,3 +188,37 @@ berthi_lease_begin_fill(berthi_leases *leases, berthi_lease_line *line,
     berthi_feeder_wake(leases->feeder);
     return BERTH_OK;
 }
+
+/* ----------------------------------------------------------------------- experts */
+
+/* Where its copies are not pinned: until nobody else copies into a slot, or for too long. */
+static berth_status
+await_turn(berthi_leases *leases, berthi_lease_line *line, const berthi_lease_unit *unit,
+           berth_error *error)
+{
+    uint64_t deadline_ns = berthi_lease_feed_deadline(leases);
+
+    while (line->written > 0 && !berthi_lease_is_pinned(unit))
+        if (berthi_sys_condition_wait_until(&line->changed, &line->lock, deadline_ns) != 0
+            && line->written > 0 && !berthi_lease_put_off(leases, line, &deadline_ns))
+            return berthi_lease_fail_time(leases, unit, error);
+    return BERTH_OK;
+}
+
+berth_status
+berthi_lease_fill_taken(berthi_leases *leases, berthi_lease_line *line, uint32_t unit,
+                        berth_error *error)
+{
+    berthi_lease_slot *slot = berthi_lease_cache_find(line, unit);
+    berth_status status;
+
+    if (!berthi_lease_is_taken(slot))
+        return BERTH_OK;
+    status = await_turn(leases, line, &leases->units[unit], error);
+    slot = berthi_lease_cache_find(line, unit); /* others may have filled it, and more */
+    if (status != BERTH_OK || !berthi_lease_is_taken(slot))
+        return status;
+    status = berthi_lease_begin_fill(leases, line, slot, unit, error);
+    berthi_lease_cache_note_use(line, slot);
+    return status;
+}

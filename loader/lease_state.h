@@ -325,6 +325,20 @@ bool berthi_lease_cache_init(berthi_leases *leases, berthi_lease_line *line);
 berthi_lease_slot *berthi_lease_cache_find(const berthi_lease_line *line, uint32_t unit);
 /* That can be taken for another expert. */
 uint32_t berthi_lease_cache_room(const berthi_lease_line *line);
+/* NULL: false. */
+static inline bool
+berthi_lease_is_taken(const berthi_lease_slot *slot)
+{
+    return slot != NULL && slot->fill == BERTHI_LEASE_TAKEN;
+}
+
+/*
+ * As berthi_lease_begin_fill(), of the slot that was taken for the unit, unless others have
+ * filled it. Behind copies that wait for the device nothing would end another one: so those
+ * are waited for first, with the lock let go, and not for ever.
+ */
+berth_status berthi_lease_fill_taken(berthi_leases *leases, berthi_lease_line *line,
+                                     uint32_t unit, berth_error *error);
 /* A slot's leases or waiters are others than before. Who waits for room is told of it. */
 void berthi_lease_cache_note_use(berthi_lease_line *line, berthi_lease_slot *slot);
 /* What is in the slot is used again: it stays for longer. */

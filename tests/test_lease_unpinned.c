@@ -585,6 +585,7 @@ static void
 test_experts_of_the_host(void)
 {
     static const uint32_t wanted[] = { 3, 4, 3 };
+    static const uint32_t others = 5;
     uint32_t first;
     berth_error error;
     hanging h;
@@ -600,6 +601,9 @@ test_experts_of_the_host(void)
     use_expert(&h, first, 0); /* it lies there already */
     h.l.model->wait_ns = WAIT_NS;
     check_late(berth_experts_acquire(h.l.model, first, &wanted[0], 1, NULL, &error), &error);
+    check_late(berth_experts_acquire(h.l.model, first, &wanted[1], 1, NULL, &error), &error);
+    CHECK_EQ(berth_experts_prefetch(h.l.model, first, &others, 1, &error), BERTH_OK);
+    check_late(berth_experts_acquire(h.l.model, first, &others, 1, NULL, &error), &error);
     end_call(&c);
     CHECK_EQ(berth_experts_release(h.l.model, first, wanted, 3, NULL, &error), BERTH_OK);
     for (uint32_t i = 0; i < 16; i++)

@@ -269,7 +269,9 @@ berthi_lease_fail_time(const berthi_leases *leases, const berthi_lease_unit *uni
         && berthi_sys_now_ns() - line->passed_ns >= leases->model->wait_ns)
         return berthi_model_fail_copies(leases->model, line->device, &about, error);
     return berthi_fail(error, BERTH_REASON_TIMEOUT, &about,
-                       "this layer did not come from the disk in time");
+                       unit->chunk_count > 0
+                           ? "this layer did not come from the disk in time"
+                           : "this layer had to wait for others, which did not come in time");
 }
 
 berth_status

@@ -511,6 +511,77 @@ test_behind_a_layer_of_the_disk(void)
     loaded_end(&h.l);
 }
 
+/* All layers of the first device lie on the disk, and one of the second; two in host memory. */
+static void
+begin_disks(hanging *h)
+{
+    berth_plan_options options = loaded_options("0=64MiB,1=64MiB,cpu=64MiB,disk=inf");
+    const char *pins[12];
+
+    for (uint32_t i = 0; i < 6; i++) {
+        pins[2 * i] = fixture_format("model.layers.%u.input_layernorm=cuda:%u", i, i / 3);
+        pins[2 * i + 1] = fixture_format("model.layers.%u.mlp=%s", i, i < 4 ? "disk" : "cpu");
+    }
+    options.pins = pins;
+    options.pin_count = 12;
+    options.slots = 2;
+    loaded_begin(&h->l, loaded_llama(6, "BF16", 2), &options, WORDS ";" WORDS);
+    loaded_load(&h->l);
+    T_REQUIRE(CHECK_EQ(h->l.status, BERTH_OK));
+}
+
+static uint64_t
+count_waits(const hanging *h)
+{
+    berth_lease_summary leases;
+
+    berth_model_leases(h->l.model, &leases);
+    return leases.host_waits;
+}
+
+/*
+ * What reads for all hangs with a device that has not pinned the ring: who waits for a layer in
+ * host memory, behind one of the disk that somebody waits for, is not told of the disk.
+ */
+static void
+test_what_did_not_come(void)
+{
+    berth_error error;
+    uint32_t first;
+    uint64_t waits;
+    hanging h;
+    caller c = { .h = &h, .ask = acquire_layer };
+
+    begin_disks(&h);
+    first = planned_layer(&h.l.p, "model.layers.0");
+    c.layer = first + 3;
+    (void)passed(&h.l, 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        CHECK_EQ(berth_layer_acquire(h.l.model, first + i, NULL, &error), BERTH_OK);
+        CHECK_EQ(berth_layer_acquire(h.l.model, first + 4 + i, NULL, &error), BERTH_OK);
+    }
+    hang(&h, OTHERS_NS);
+    CHECK_EQ(berth_layer_release(h.l.model, first, NULL, &error), BERTH_OK);
+    await_hang(&h);
+    for (uint32_t i = 0; i < 2; i++)
+        CHECK_EQ(berth_layer_release(h.l.model, first + 4 + i, NULL, &error), BERTH_OK);
+    h.l.model->wait_ns = WAIT_NS;
+    waits = count_waits(&h);
+    start_call(&c);
+    while (count_waits(&h) == waits)
+        berthi_sys_sleep(HUNG_MS_NS);
+    CHECK_EQ(berth_layer_acquire(h.l.model, first + 4, NULL, &error), BERTH_EIO);
+    CHECK_EQ(error.reason, BERTH_REASON_TIMEOUT);
+    CHECK_CONTAINS(error.message, "had to wait for others, which did not come in time");
+    pthread_join(c.thread, NULL);
+    CHECK_EQ(c.status, BERTH_EIO);
+    CHECK_CONTAINS(c.error.message, "did not come from the disk in time");
+    end_hang(&h);
+    CHECK_EQ(berth_layer_release(h.l.model, first + 1, NULL, &error), BERTH_OK);
+    (void)passed(&h.l, 1);
+    loaded_end(&h.l);
+}
+
 /* ------------------------------------------------------------- a device that is slow */
 
 /* Copies to it that take so much shorter than it is waited for them, and all together longer. */
@@ -827,6 +898,7 @@ main(int argc, char **argv)
     T_RUN(test_layers_of_the_host);
     T_RUN(test_a_hint_meanwhile);
     T_RUN(test_behind_a_layer_of_the_disk);
+    T_RUN(test_what_did_not_come);
     T_RUN(test_sleep_while_copies_move);
     T_RUN(test_experts_of_the_host);
     T_RUN(test_room_meanwhile);

@@ -2,9 +2,9 @@
 /*
  * lease.c - acquire and release: who may use what lies in the slots.
  *
- * Both are a few comparisons and one or two calls of the device; the host waits only
- * for the disk. A lease that would need a slot which only its caller can empty is
- * refused, so callers with several leases cannot wait for themselves.
+ * Both are a few comparisons and one or two calls of the device; the host waits for the
+ * disk, and for copies that are not pinned. A lease that would need a slot which only its
+ * caller can empty is refused, so callers with several leases cannot wait for themselves.
  */
 #include "loader/lease.h"
 

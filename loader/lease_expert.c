@@ -282,7 +282,7 @@ count_leases(const request *r)
     r->line->summary.expert_hits += r->hits;
 }
 
-/* Slots that are written to, and can be taken for others when that is over, and the unit of one. */
+/* Slots that are filled for nobody, and can be taken when that is over, and the unit of one. */
 static uint32_t
 count_about_to_be_free(const request *r, uint32_t *out_unit)
 {

@@ -151,7 +151,7 @@ typedef struct berthi_lease_line {
     bool has_lock;
 
     pthread_mutex_t lock;   /* all below */
-    pthread_cond_t changed; /* what is FILLING is no longer */
+    pthread_cond_t changed; /* what is FILLING is no longer, or there is room for experts */
     berthi_stream *stream;  /* of copies */
     berthi_event *spare;    /* of a release that found no place in `released` */
     berthi_lease_slot *slots;
@@ -159,7 +159,7 @@ typedef struct berthi_lease_line {
     uint32_t cursor;        /* the unit that is filled next */
     uint32_t expected;      /* the unit that is acquired next, if order is kept */
     bool is_halted;         /* a fill failed: the next one is somebody's acquire */
-    berthi_lease_slot *feeding; /* slots that are FILLING, in their order */
+    berthi_lease_slot *feeding; /* FILLING ones that the feeder is at, in their order */
     uint64_t feed_count;    /* so far */
     bool is_moved;          /* the feeder has not read what is wanted */
     uint32_t copying;       /* chunks that the feeder has asked copies of, and `written` */

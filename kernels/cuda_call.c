@@ -315,14 +315,15 @@ berthi_cuda_poll(const berthi_cuda_call *call, int (*query)(void *handle), void 
     }
 }
 
-/* Without a deadline. Where the runtime has no answer all of the device is waited for. */
+/* As berthi_cuda_poll(). Where the runtime has no answer all of the device is waited for. */
 static berth_status
-await_end(const berthi_cuda_call *call, int (*query)(void *handle), void *handle)
+await_end(const berthi_cuda_call *call, int (*query)(void *handle), void *handle,
+          uint64_t deadline_ns)
 {
-    const berth_status status = berthi_cuda_poll(call, query, handle, UINT64_MAX);
+    const berth_status status = berthi_cuda_poll(call, query, handle, deadline_ns);
     berthi_cuda_call quiet = *call;
 
-    if (status == BERTH_OK || atomic_load(&call->device->is_lost))
+    if (status == BERTH_OK || status == BERTH_PENDING || atomic_load(&call->device->is_lost))
         return status;
     quiet.error = NULL;
     (void)berthi_cuda_judge(&quiet, call->calls->synchronize());
@@ -332,22 +333,24 @@ await_end(const berthi_cuda_call *call, int (*query)(void *handle), void *handle
 berth_status
 berthi_cuda_drain(const berthi_cuda_call *call, void *stream)
 {
-    return await_end(call, call->calls->stream_query, stream);
+    return await_end(call, call->calls->stream_query, stream, UINT64_MAX);
 }
 
-/* Where there is no event for that, the stream's end is waited for. */
+/* By an event where it has not ended yet; where there is none, the stream's end is waited for. */
 berth_status
 berthi_cuda_await_so_far(const berthi_cuda_call *call, void *stream)
 {
     berthi_cuda_call quiet = *call;
     void *event;
-    berth_status status;
+    berth_status status = await_end(call, call->calls->stream_query, stream, 0);
 
+    if (status != BERTH_PENDING)
+        return status;
     quiet.error = NULL;
     if (berthi_cuda_judge(&quiet, call->calls->event_create(&event)) != BERTH_OK)
         return berthi_cuda_drain(call, stream);
     status = berthi_cuda_judge(&quiet, call->calls->event_record(event, stream));
-    status = status == BERTH_OK ? await_end(call, call->calls->event_query, event)
+    status = status == BERTH_OK ? await_end(call, call->calls->event_query, event, UINT64_MAX)
                                 : berthi_cuda_drain(call, stream);
     (void)berthi_cuda_judge(&quiet, call->calls->event_destroy(event));
     return status;

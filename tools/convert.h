@@ -58,8 +58,9 @@ typedef struct convert_arguments {
     "way, and each file's header before that: see berth-manifest(5). Exit code 5 names what is " \
     "another, and OUT does not become a model. What an earlier run or other parts have "    \
     "converted is held against it by the digests that they have noted; an OUT that was "     \
-    "finished before, but for the names of its files, is left alone. Tensors that OUT is not made of are not read: they are " \
-    "counted. Files beside the weights are not compared: `berth verify --digest` does that. " \
+    "finished before, but for the names of its files, is left alone. Tensors that OUT is "   \
+    "not made of are not read: they are counted. Files beside the weights are not compared: "   \
+    "`berth verify --digest` does that. "                                                    \
     "--verify-blobs holds a model of the hub's cache against the SHA-256 that its blobs are "  \
     "called by, before anything is written. Files are read as a whole for that, and then "   \
     "once more; with --part by each process."

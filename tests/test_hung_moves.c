@@ -467,13 +467,26 @@ test_cancel(void)
     check_cancel(&journeys[6], large, 0);
 }
 
+/* Uses layers until a copy into a slot hangs. */
+static void
+hang_a_fill(moved *m)
+{
+    berth_error error;
+
+    hung_copy(m->l.devices, 0);
+    for (uint32_t i = 0; !hung_has(m->l.devices) && i < m->l.model->layer_count; i++) {
+        CHECK_EQ(berth_layer_acquire(m->l.model, i, NULL, &error), BERTH_OK);
+        CHECK_EQ(berth_layer_release(m->l.model, i, NULL, &error), BERTH_OK);
+    }
+    CHECK(hung_has(m->l.devices));
+}
+
 /* Before the model is the job's: a call that does not end, a layer whose copy hangs. */
 static void
 test_cancel_before(void)
 {
     berth_error error;
     berth_job *job;
-    uint32_t layer = 0;
     moved m;
 
     CHECK(begin(&m, leased_llama(6, 2), &journeys[1]) == NULL);
@@ -484,12 +497,7 @@ test_cancel_before(void)
     CHECK_EQ(berth_model_get_state(m.l.model), BERTH_MODEL_AWAKE);
     berthi_model_leave(m.l.model);
 
-    hung_copy(m.l.devices, 0);
-    for (; !hung_has(m.l.devices) && layer < m.l.model->layer_count; layer++) {
-        CHECK_EQ(berth_layer_acquire(m.l.model, layer, NULL, &error), BERTH_OK);
-        CHECK_EQ(berth_layer_release(m.l.model, layer, NULL, &error), BERTH_OK);
-    }
-    CHECK(hung_has(m.l.devices));
+    hang_a_fill(&m);
     T_REQUIRE(berth_model_sleep_start(m.l.model, &m.options, &job, &m.error) == BERTH_OK);
     (void)berth_job_wait(job, 20);
     check_cancelled(&m, job);
@@ -507,19 +515,12 @@ test_asked_meanwhile(void)
 {
     berth_lease_summary summary;
     uint64_t asked_ns;
-    berth_error error;
     berth_job *job;
-    uint32_t layer = 0;
     moved m;
 
     CHECK(begin(&m, leased_llama(6, 2), &journeys[1]) == NULL);
     m.l.model->wait_ns = ASKED_NS;
-    hung_copy(m.l.devices, 0);
-    for (; !hung_has(m.l.devices) && layer < m.l.model->layer_count; layer++) {
-        CHECK_EQ(berth_layer_acquire(m.l.model, layer, NULL, &error), BERTH_OK);
-        CHECK_EQ(berth_layer_release(m.l.model, layer, NULL, &error), BERTH_OK);
-    }
-    CHECK(hung_has(m.l.devices));
+    hang_a_fill(&m);
     T_REQUIRE(berth_model_sleep_start(m.l.model, &m.options, &job, &m.error) == BERTH_OK);
     CHECK_EQ(berth_job_wait(job, 50), BERTH_PENDING);
     asked_ns = berthi_sys_now_ns();

@@ -10,6 +10,7 @@
 #include "tools/load_refuse.h"
 #include "tools/load_tier.h"
 #include "tools/trace.h"
+#include "tools/verify_choice.h"
 
 typedef struct load_arguments {
     cli_common common;
@@ -207,10 +208,8 @@ check_arguments(const cli_call *call)
         status = cli_refuse(call, "quiet", "with --json");
     if (status == BERTH_OK && a->is_quiet)
         status = cli_refuse(call, "memory", "with --quiet");
-    if (status == BERTH_OK && a->is_unverified)
-        status = cli_refuse(call, "verify", "with --no-verify");
-    if (status == BERTH_OK && a->is_unverified)
-        status = cli_refuse(call, "manifest", "with --no-verify");
+    if (status == BERTH_OK)
+        status = verify_choice_check(call, a->is_unverified);
     if (status == BERTH_OK && a->type != TYPE_NF4 && a->type != TYPE_FP4)
         status = cli_refuse(call, "double-quant", "without --type nf4 or fp4");
     if (status == BERTH_OK)
@@ -277,9 +276,7 @@ load(loading *l)
     options.workers = a->workers;
     options.ring_bytes = a->ring_bytes;
     options.stages = a->stages;
-    options.verify = a->has_to_verify   ? BERTH_LOAD_VERIFY_REQUIRE
-                     : a->is_unverified ? BERTH_LOAD_VERIFY_NONE
-                                        : BERTH_LOAD_VERIFY_AUTO;
+    options.verify = verify_choice(a->has_to_verify, a->is_unverified);
     options.manifest = a->manifest;
     options.offload_dir = a->offload_dir;
     options.progress = session_progress;

@@ -7,6 +7,7 @@
 #include "tools/convert_print.h"
 #include "tools/input.h"
 #include "tools/interrupt.h"
+#include "tools/verify_choice.h"
 
 /* ----------------------------------------------------------------- arguments */
 
@@ -35,10 +36,8 @@ check_arguments(const cli_call *call)
         status = cli_refuse(call, "verify-blobs", "with --dry-run");
     if (status == BERTH_OK && a->is_joining)
         status = cli_refuse(call, "verify-blobs", "with --join");
-    if (status == BERTH_OK && a->is_unverified)
-        status = cli_refuse(call, "verify", "with --no-verify");
-    if (status == BERTH_OK && a->is_unverified)
-        status = cli_refuse(call, "manifest", "with --no-verify");
+    if (status == BERTH_OK)
+        status = verify_choice_check(call, a->is_unverified);
     if (status == BERTH_OK && a->wants_json)
         status = cli_refuse(call, "quiet", "with --json");
     return status == BERTH_OK ? progress_check(call, &a->progress) : status;
@@ -118,9 +117,7 @@ fill_options(conversion *c, berth_convert_options *options)
     options->part_count = c->share.count;
     options->part = c->share.part;
     options->join = a->is_joining;
-    options->verify = a->has_to_verify   ? BERTH_LOAD_VERIFY_REQUIRE
-                      : a->is_unverified ? BERTH_LOAD_VERIFY_NONE
-                                         : BERTH_LOAD_VERIFY_AUTO;
+    options->verify = verify_choice(a->has_to_verify, a->is_unverified);
     options->manifest = a->manifest;
     options->io = a->io;
     options->workers = a->jobs;

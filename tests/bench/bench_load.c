@@ -476,6 +476,7 @@ take_streamed(passing *p, uint32_t passes)
 static void
 report_leases(void)
 {
+    double samples[ROUNDS];
     passing p;
 
     begin(&p, "cpu=8GiB", NULL, 0);
@@ -485,9 +486,13 @@ report_leases(void)
                               .target = 200});
     end(&p);
     begin(&p, "0=800MiB,cpu=8GiB", "sim:900MiB,h2d=25GB/s", 0);
+    /* In rounds: once off the processor for a while costs as much as thousands of layers. */
+    for (int round = 0; round < ROUNDS; round++)
+        samples[round] = 1e6 * take_streamed(&p, 20);
     bench_report(&(bench_row){.name = "acquire, use and release a streamed layer",
                               .unit = "us",
-                              .value = 1e6 * take_streamed(&p, 20),
+                              .samples = samples,
+                              .sample_count = ROUNDS,
                               .target = 10});
     end(&p);
 }

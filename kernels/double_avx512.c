@@ -311,7 +311,8 @@ berthi_avx512_encode_double(const berthi_double_arguments *a)
 
 /* ------------------------------------------------------------------- decode */
 
-#define MAP_VECTORS 16u /* a map's 256 values */
+#define MAP_VECTORS  16u  /* a map's 256 values */
+#define NOT_ORDINARY 0xB9 /* of vfpclass: NaN, infinite, subnormal */
 
 /* The values of 16 codes: of eight picks, each from 32 entries, the one their bits tell. */
 ALWAYS_INLINE __m512
@@ -335,22 +336,52 @@ look_up(const __m512 map[MAP_VECTORS], const uint8_t *codes)
     return picks[0];
 }
 
+/* Sixteen absmax, with all that arithmetic does to values beside the ordinary ones. */
+ALWAYS_INLINE void
+recover_any(const __m512 map[MAP_VECTORS], const uint8_t *codes, __m512 absmax2,
+            __m512 offset, float *out)
+{
+    const __m512 product = flush_subnormal(_mm512_mul_ps(look_up(map, codes), absmax2));
+
+    _mm512_storeu_ps(out, one_nan(_mm512_add_ps(product, offset)));
+}
+
+/* A block's, the offset being finite; false: not all are right, a product is not ordinary. */
+ALWAYS_INLINE bool
+recover_ordinary(const __m512 map[MAP_VECTORS], const uint8_t *codes, __m512 absmax2,
+                 __m512 offset, float *out)
+{
+    __mmask16 others = 0;
+
+    for (uint32_t i = 0; i < BLOCK; i += 16) {
+        const __m512 product = _mm512_mul_ps(look_up(map, codes + i), absmax2);
+
+        others = _mm512_kor(others, _mm512_fpclass_ps_mask(product, NOT_ORDINARY));
+        _mm512_storeu_ps(out + i, _mm512_add_ps(product, offset));
+    }
+    return others == 0;
+}
+
 void
 berthi_avx512_decode_double(const berthi_double_arguments *a, float *out_absmax)
 {
     const __m512 offset = _mm512_set1_ps(a->offset);
     const uint64_t whole = a->count / 16 * 16;
+    uint64_t done = 0;
     __m512 map[MAP_VECTORS];
 
     UNROLL
     for (uint32_t i = 0; i < MAP_VECTORS; i++)
         map[i] = flush_subnormal(_mm512_loadu_ps(a->map + 16 * i));
-    for (uint64_t i = 0; i < whole; i += 16) {
-        const __m512 absmax2 = flush_subnormal(_mm512_set1_ps(a->absmax2[i / BLOCK]));
-        const __m512 product =
-            flush_subnormal(_mm512_mul_ps(look_up(map, a->codes + i), absmax2));
+    while (done < whole) {
+        const __m512 absmax2 = flush_subnormal(_mm512_set1_ps(a->absmax2[done / BLOCK]));
+        const uint64_t end = done + berthi_min_u64(BLOCK, whole - done);
 
-        _mm512_storeu_ps(out_absmax + i, one_nan(_mm512_add_ps(product, offset)));
+        if (end - done == BLOCK && isfinite(a->offset)
+            && recover_ordinary(map, a->codes + done, absmax2, offset, out_absmax + done))
+            done = end;
+        for (; done < end; done += 16)
+            recover_any(map, a->codes + done, absmax2, offset, out_absmax + done);
     }
     for (uint64_t i = whole; i < a->count; i++)
         out_absmax[i] = berthi_core_absmax_recover(a->map, a->codes[i], a->absmax2[i / BLOCK],

@@ -64,13 +64,19 @@ berthi_multiply_group(const berthi_multiply_arguments *a, uint32_t first)
     return group;
 }
 
+uint64_t
+berthi_multiply_period(uint64_t columns, uint32_t block_size)
+{
+    const uint64_t shared = columns & (0 - columns); /* 0 of none */
+
+    return shared == 0 || shared >= block_size ? 1 : block_size / shared;
+}
+
 /* As many as begin on a block's border again and again; both are powers of two. */
 static uint64_t
 rows_of_part(const berthi_multiply_arguments *a)
 {
-    const uint64_t shared = a->columns & (0 - a->columns); /* 0 of none */
-    const uint64_t period =
-        shared == 0 || shared >= a->block_size ? 1 : a->block_size / shared;
+    const uint64_t period = berthi_multiply_period(a->columns, a->block_size);
 
     return berthi_min_u64(berthi_max_u64(period, PART_ROWS), a->rows);
 }
@@ -93,26 +99,23 @@ berthi_multiply_scratch(const berthi_multiply_arguments *a)
            + berthi_product_scratch(a->columns, count);
 }
 
-/* Codes that need not begin with a double block: what is left of it, then the rest. */
-static void
-recover_absmax(const berthi_multiply_arguments *a, const berthi_operations *operations,
-               uint64_t first, uint64_t count, float *out)
+/* What is left of a block of the second level, then the rest. */
+void
+berthi_multiply_recover(const berthi_double_arguments *weight,
+                        const berthi_operations *operations, uint64_t first, uint64_t count,
+                        float *out)
 {
     while (count > 0) {
         const uint64_t left = BERTHI_DOUBLE_BLOCK - first % BERTHI_DOUBLE_BLOCK;
-        const uint64_t now = left < BERTHI_DOUBLE_BLOCK && left < count ? left : count;
+        berthi_double_arguments part = *weight;
 
-        operations->decode_double(
-            &(berthi_double_arguments){
-                .codes = (uint8_t *)(uintptr_t)(a->absmax_codes + first),
-                .absmax2 = (float *)(uintptr_t)(a->absmax + first / BERTHI_DOUBLE_BLOCK),
-                .count = now,
-                .offset = a->offset,
-                .map = a->map },
-            out);
-        first += now;
-        count -= now;
-        out += now;
+        part.codes += first;
+        part.absmax2 += first / BERTHI_DOUBLE_BLOCK;
+        part.count = left < BERTHI_DOUBLE_BLOCK && left < count ? left : count;
+        operations->decode_double(&part, out);
+        first += part.count;
+        count -= part.count;
+        out += part.count;
     }
 }
 
@@ -143,7 +146,12 @@ multiply_part(const berthi_multiply_arguments *a, const berthi_operations *opera
     float *const absmax = sums + rows * a->count;
 
     if (a->absmax_codes != NULL)
-        recover_absmax(a, operations, block, blocks, absmax);
+        berthi_multiply_recover(
+            &(berthi_double_arguments){ .codes = (uint8_t *)(uintptr_t)a->absmax_codes,
+                                        .absmax2 = (float *)(uintptr_t)a->absmax,
+                                        .offset = a->offset,
+                                        .map = a->map },
+            operations, block, blocks, absmax);
     if (a->columns == 0)
         memset(sums, 0, rows * a->count * sizeof *sums);
     else

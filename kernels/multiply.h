@@ -44,6 +44,16 @@ typedef struct berthi_multiply_arguments {
                                     stream waits for: they may be read before that       */
 } berthi_multiply_arguments;
 
+/* Rows from one that begins with a block to the next that does: a power of two, as blocks are. */
+uint64_t berthi_multiply_period(uint64_t columns, uint32_t block_size);
+/*
+ * Absmax of a doubly quantized weight, from that of block `first` on, which need not begin a
+ * block of the second level. `weight` is all of it, but for count.
+ */
+void berthi_multiply_recover(const berthi_double_arguments *weight,
+                             const berthi_operations *operations, uint64_t first,
+                             uint64_t count, float *out);
+
 /* Whether bytes of weights, inputs and outputs can be counted: of products of all kinds. */
 berth_status berthi_multiply_check_sizes(uint64_t rows, uint64_t columns, uint64_t count,
                                          berth_error *error);

@@ -1830,6 +1830,9 @@ typedef struct berth_values_product {
     uint32_t reserved32;
     const uint16_t *bias; /* INT8: F16, one a row, or NULL                            */
     uint64_t bias_bytes;
+    uint64_t first_row;  /* of the weight's rows: which are multiplied; inputs, outputs
+                            and bias stay those of all, other outputs are left alone  */
+    uint64_t row_count;  /* 0: all from first_row on                                  */
 } berth_values_product;
 
 static inline void
@@ -1846,6 +1849,9 @@ berth_values_product_init(berth_values_product *product)
  * the encoding count as rounded to BF16. INT8: as LLM.int8() does. An input
  * gives the same bits alone or among others, but for INT8's outlier columns,
  * which all inputs share. Takes memory beside both from the context.
+ *
+ * Threads of the caller's can share a product out by its rows, each with a call
+ * that has threads 1: a row gives the same bits in any call.
  *
  * Returns BERTH_OK, BERTH_EINVAL, BERTH_ENOMEM.
  */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernels/base.h"
+#include "kernels/multiply.h"
 #include "kernels/number.h"
 #include "loader/values.h"
 #include "quant/format.h"
@@ -17,6 +18,8 @@
 #define ALIGNMENT 64u
 /* Rows of a share are a multiple of so many: levels have up to 16 of them side by side. */
 #define SHARE_ROWS 32u
+/* Absmax that are recovered at once, about: they stay in the nearest cache. */
+#define RECOVERED 4096u
 
 /* One call under way. */
 typedef struct multiplication {
@@ -26,14 +29,20 @@ typedef struct multiplication {
     berthi_operations operations;
     uint64_t rows;
     uint64_t columns;
+    uint64_t first_row; /* of those that are multiplied */
+    uint64_t end_row;
     uint64_t share;  /* rows of a part; the last one is shorter */
     uint64_t parts;
     uint32_t threads;
     uint8_t *memory; /* what follows lies in it, where it is not the caller's */
     uint64_t memory_bytes;
-    float *absmax;   /* doubly quantized: recovered */
+    uint64_t step;   /* doubly quantized: rows whose absmax are recovered at once */
+    uint64_t period; /* of rows that begin with a block: absmax are recovered from there on */
+    uint64_t absmax_count; /* of a step, at most */
+    uint32_t map2[BERTHI_STORED_CONSTANT_MAX / sizeof(uint32_t)];
+    float *absmax;   /* of a step; one after the other for each thread, as scratch */
     float *outputs;
-    float *scratch;  /* one after the other for each thread */
+    float *scratch;
     bool *is_arranged; /* for each thread: its scratch has the inputs */
     int8_t *codes;   /* INT8: of the inputs */
     float *input_maximum;
@@ -52,6 +61,9 @@ find_mistake(const multiplication *m)
         return "has a count that is not from 1 to 32";
     if (!berthi_is_number(product->dtype))
         return "has a dtype that is none of BF16, F16 and F32";
+    if (product->first_row >= m->rows
+        || product->row_count > m->rows - product->first_row)
+        return "has rows that the weight does not have";
     if (m->values.storage.encoding == BERTH_ENCODING_INT8)
         return product->threshold >= 0 ? NULL : "has a threshold below 0";
     if (product->threshold != 0)
@@ -115,6 +127,8 @@ take(multiplication *m, const berth_context *context,
     mistake = find_mistake(m);
     if (mistake != NULL)
         return berthi_fail_argument(error, "product", mistake);
+    m->first_row = m->product.first_row;
+    m->end_row = m->product.row_count > 0 ? m->first_row + m->product.row_count : m->rows;
     return check_ranges(m, ranges, count, error);
 }
 
@@ -146,7 +160,7 @@ divide_4bit(multiplication *m, divider *d)
     const uint32_t count = m->product.count;
 
     if (m->values.storage.is_double)
-        m->absmax = divide(d, m->values.blocks, sizeof(float));
+        m->absmax = divide(d, m->absmax_count, sizeof(float) * m->threads);
     if (m->product.dtype != BERTH_F32)
         m->outputs = divide(d, m->rows * count, sizeof(float));
     m->scratch = divide(d, berthi_product_scratch(m->columns, count),
@@ -166,6 +180,23 @@ divide_int8(multiplication *m, divider *d)
     m->sums = divide(d, m->rows * count, sizeof(int64_t));
 }
 
+/* How far a thread goes through a doubly quantized weight before it recovers more. */
+static void
+choose_step(multiplication *m)
+{
+    const uint32_t block_size = m->values.storage.block_size;
+    const uint64_t rows =
+        berthi_max_u64(RECOVERED * (uint64_t)block_size / m->columns / SHARE_ROWS, 1)
+        * SHARE_ROWS;
+
+    m->period = berthi_multiply_period(m->columns, block_size);
+    m->step = berthi_min_u64(rows, m->share);
+    m->absmax_count = berthi_min_u64(
+        berthi_divide_up((m->period + m->step) * m->columns, block_size), m->values.blocks);
+    (void)berthi_stored_constant(BERTHI_ROLE_MAP2, m->values.storage.encoding,
+                                 (uint8_t *)m->map2);
+}
+
 static berth_status
 allocate(multiplication *m, berth_context *context, berth_error *error)
 {
@@ -174,8 +205,10 @@ allocate(multiplication *m, berth_context *context, berth_error *error)
     divider d = { .memory = NULL };
 
     m->share = berthi_max_u64(BERTHI_VALUES_PIECE / m->columns / SHARE_ROWS, 1) * SHARE_ROWS;
-    m->parts = berthi_divide_up(m->rows, m->share);
+    m->parts = berthi_divide_up(m->end_row - m->first_row, m->share);
     m->threads = berthi_values_threads(m->values.threads, m->parts);
+    if (m->values.storage.is_double)
+        choose_step(m);
     parts(m, &d);
     if (!d.is_too_large)
         m->memory = berthi_memory_aligned(context, BERTHI_PURPOSE_SCRATCH, d.used,
@@ -188,25 +221,46 @@ allocate(multiplication *m, berth_context *context, berth_error *error)
     return BERTH_OK;
 }
 
+/* ----------------------------------------------------------------------- rows */
+
+static uint64_t
+first_of(const multiplication *m, uint64_t part)
+{
+    return m->first_row + part * m->share;
+}
+
+static uint64_t
+end_of(const multiplication *m, uint64_t part)
+{
+    return first_of(m, part) + berthi_min_u64(m->share, m->end_row - first_of(m, part));
+}
+
 /* ---------------------------------------------------------------------- 4-bit */
 
+/* Rows of the weight whose first is that of `codes`, as far as `absmax` has been recovered. */
+typedef struct stretch {
+    const uint8_t *codes;
+    const float *absmax;
+    uint64_t before; /* rows of the whole weight */
+    uint64_t first;  /* rows of the stretch, of which these are multiplied */
+    uint64_t end;
+} stretch;
+
 static void
-multiply_share(void *user, uint32_t worker, uint64_t part)
+multiply_rows(const multiplication *m, uint32_t worker, const stretch *s)
 {
-    const multiplication *const m = user;
-    const uint64_t first = part * m->share;
     const berthi_product_arguments arguments = {
-        .codes = m->buffers.codes,
-        .absmax = m->absmax,
+        .codes = s->codes,
+        .absmax = s->absmax,
         .block_size = m->values.storage.block_size,
         .count = m->product.count,
         .rows = m->rows,
         .columns = m->columns,
-        .first_row = first,
-        .end_row = first + berthi_min_u64(m->share, m->rows - first),
+        .first_row = s->first,
+        .end_row = s->end,
         .inputs = m->product.inputs,
         .dtype = m->product.dtype,
-        .outputs = m->outputs,
+        .outputs = m->outputs + s->before,
         .scratch = m->scratch
                    + worker * berthi_product_scratch(m->columns, m->product.count),
         .is_arranged = m->is_arranged[worker],
@@ -219,29 +273,75 @@ multiply_share(void *user, uint32_t worker, uint64_t part)
     m->is_arranged[worker] = true;
 }
 
-static berth_status
-multiply_4bit(multiplication *m, berth_context *context, const berth_values_options *options,
-              berth_error *error)
+/* A step; absmax are recovered from the last row on that begins with a block. */
+static void
+multiply_doubly(const multiplication *m, uint32_t worker, uint64_t first, uint64_t end)
+{
+    const uint32_t block_size = m->values.storage.block_size;
+    const uint64_t before = first / m->period * m->period;
+    const uint64_t block = before * m->columns / block_size;
+    float *const absmax = m->absmax + worker * m->absmax_count;
+
+    berthi_multiply_recover(
+        &(berthi_double_arguments){ .codes = m->buffers.absmax,
+                                    .absmax2 = m->buffers.absmax2,
+                                    .offset = m->buffers.offset,
+                                    .map = m->map2 },
+        &m->operations, block, berthi_divide_up(end * m->columns, block_size) - block, absmax);
+    multiply_rows(m, worker,
+                  &(stretch){ .codes = (const uint8_t *)m->buffers.codes
+                                       + before * m->columns / 2,
+                              .absmax = absmax,
+                              .before = before,
+                              .first = first - before,
+                              .end = end - before });
+}
+
+static void
+multiply_share(void *user, uint32_t worker, uint64_t part)
+{
+    const multiplication *const m = user;
+    const uint64_t first = first_of(m, part);
+    const uint64_t end = end_of(m, part);
+
+    if (!m->values.storage.is_double)
+        multiply_rows(m, worker,
+                      &(stretch){ .codes = m->buffers.codes,
+                                  .absmax = m->buffers.absmax,
+                                  .first = first,
+                                  .end = end });
+    else
+        for (uint64_t row = first; row < end; row += m->step)
+            multiply_doubly(m, worker, row, berthi_min_u64(row + m->step, end));
+}
+
+/* Of each input the outputs of the rows. */
+static void
+cast_outputs(const multiplication *m)
 {
     const berth_values_product *const product = &m->product;
-    const bool is_cast = product->dtype != BERTH_F32;
-    berth_status status = BERTH_OK;
+    const uint32_t width = berthi_format_element_bytes(product->dtype);
 
-    if (m->values.storage.is_double)
-        status = berth_values_recover(context, options, &m->buffers, m->absmax,
-                                      m->values.blocks * sizeof(float), error);
-    else
-        m->absmax = m->buffers.absmax;
-    if (status != BERTH_OK)
-        return status;
+    for (uint64_t i = 0; i < product->count; i++) {
+        const uint64_t at = i * m->rows + m->first_row;
+
+        berthi_quantize_cast(m->outputs + at, BERTH_F32,
+                             (uint8_t *)product->outputs + at * width, product->dtype,
+                             m->end_row - m->first_row);
+    }
+}
+
+static void
+multiply_4bit(multiplication *m)
+{
+    const bool is_cast = m->product.dtype != BERTH_F32;
+
     if (!is_cast)
-        m->outputs = product->outputs;
+        m->outputs = m->product.outputs;
     memset(m->is_arranged, 0, m->threads * sizeof *m->is_arranged);
     berthi_values_run(m->threads, m->parts, multiply_share, m);
     if (is_cast)
-        berthi_quantize_cast(m->outputs, BERTH_F32, product->outputs, product->dtype,
-                             m->rows * product->count);
-    return BERTH_OK;
+        cast_outputs(m);
 }
 
 /* ----------------------------------------------------------------------- INT8 */
@@ -250,14 +350,13 @@ static void
 dot_share(void *user, uint32_t worker, uint64_t part)
 {
     const multiplication *const m = user;
-    const uint64_t first = part * m->share;
     const berthi_dot_arguments dot = {
         .weights = m->buffers.codes,
         .inputs = m->codes,
         .rows = m->rows,
         .columns = m->columns,
-        .first_row = first,
-        .end_row = first + berthi_min_u64(m->share, m->rows - first),
+        .first_row = first_of(m, part),
+        .end_row = end_of(m, part),
         .count = m->product.count,
         .sums = m->sums,
     };
@@ -313,7 +412,7 @@ berth_values_multiply(berth_context *context, const berth_values_options *option
     if (m.values.storage.encoding == BERTH_ENCODING_INT8)
         multiply_int8(&m);
     else
-        status = multiply_4bit(&m, context, options, error);
+        multiply_4bit(&m);
     berthi_memory_free_aligned(context, BERTHI_PURPOSE_SCRATCH, m.memory, m.memory_bytes,
                                ALIGNMENT);
     return status;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_values.c - weights in the caller's memory: against the reference loops,
- * against naive sums, and against the files that a conversion writes.
+ * and against the files that a conversion writes.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -12,136 +12,17 @@
 #include "tests/fault.h"
 #include "tests/fixture.h"
 #include "tests/t.h"
+#include "tests/values_case.h"
 #include "tests/weights.h"
 
 static const int32_t encodings[] = { BERTH_ENCODING_NF4, BERTH_ENCODING_FP4,
                                      BERTH_ENCODING_INT8 };
 static const int32_t numbers[] = { BERTH_BF16, BERTH_F16, BERTH_F32 };
 
-#define GUARD 0xA5u
-#define GUARD_BYTES 64u
-
-/* Memory of exactly `bytes`, with a guard on both sides. */
-static uint8_t *
-guarded(uint64_t bytes)
-{
-    uint8_t *const memory = weights_alloc(bytes + 2 * GUARD_BYTES);
-
-    memset(memory, GUARD, bytes + 2 * GUARD_BYTES);
-    return memory + GUARD_BYTES;
-}
-
-static void
-release(uint8_t *memory, uint64_t bytes)
-{
-    uint8_t *const begin = memory - GUARD_BYTES;
-
-    for (uint32_t i = 0; i < GUARD_BYTES; i++) {
-        CHECK_EQ(begin[i], GUARD);
-        CHECK_EQ(memory[bytes + i], GUARD);
-    }
-    free(begin);
-}
-
-/* A weight with buffers of its size. */
-typedef struct weight {
-    berth_context *context;
-    berth_values_options options;
-    uint64_t shape[2];
-    berth_values_part parts[BERTH_VALUES_PARTS];
-    uint32_t part_count;
-    berth_values_buffers buffers;
-    uint8_t *values;
-    uint64_t values_bytes;
-    uint64_t elements;
-    berth_error error;
-} weight;
-
-static const berth_values_part *
-part_of(const weight *w, int32_t role)
-{
-    for (uint32_t i = 0; i < w->part_count; i++)
-        if (w->parts[i].role == role)
-            return &w->parts[i];
-    return NULL;
-}
-
-static uint64_t
-part_bytes(const weight *w, int32_t role)
-{
-    return part_of(w, role) != NULL ? part_of(w, role)->bytes : 0;
-}
-
-static void
-begin(weight *w, int32_t encoding, int32_t dtype, uint64_t rows, uint64_t columns)
-{
-    berth_context_options options;
-
-    memset(w, 0, sizeof *w);
-    berth_context_options_init(&options);
-    options.uses_tiles = 1;
-    CHECK_EQ(berth_context_create(&options, &w->context, NULL), BERTH_OK);
-    w->shape[0] = rows;
-    w->shape[1] = columns;
-    w->elements = rows * columns;
-    berth_values_options_init(&w->options);
-    w->options.encoding = encoding;
-    w->options.dtype = dtype;
-    w->options.shape = w->shape;
-    w->options.rank = 2;
-}
-
-/* After the options are complete. */
-static void
-allocate(weight *w, uint64_t seed, bool is_odd)
-{
-    const int32_t first = w->options.encoding == BERTH_ENCODING_INT8
-                              ? BERTH_ROLE_ROW_MAXIMUM
-                              : BERTH_ROLE_ABSMAX;
-    void *values;
-
-    CHECK_EQ(berth_values_list(&w->options, w->parts, &w->part_count, &w->error), BERTH_OK);
-    berth_values_buffers_init(&w->buffers);
-    w->buffers.codes_bytes = part_bytes(w, BERTH_ROLE_CODES);
-    w->buffers.codes = guarded(w->buffers.codes_bytes);
-    w->buffers.absmax_bytes = part_bytes(w, first);
-    w->buffers.absmax = guarded(w->buffers.absmax_bytes);
-    w->buffers.absmax2_bytes = part_bytes(w, BERTH_ROLE_ABSMAX2);
-    if (w->buffers.absmax2_bytes > 0)
-        w->buffers.absmax2 = (float *)(void *)guarded(w->buffers.absmax2_bytes);
-    w->values_bytes = w->elements * berth_dtype_bits(w->options.dtype) / 8;
-    w->values = guarded(w->values_bytes);
-    values = weights_values(w->options.dtype, w->elements, seed, is_odd);
-    memcpy(w->values, values, w->values_bytes);
-    free(values);
-}
-
-static berth_status
-quantize(weight *w)
-{
-    return berth_values_quantize(w->context, &w->options, w->values, w->values_bytes,
-                                 &w->buffers, &w->error);
-}
-
-static void
-end(weight *w)
-{
-    berth_memory_summary memory;
-
-    release(w->buffers.codes, w->buffers.codes_bytes);
-    release(w->buffers.absmax, w->buffers.absmax_bytes);
-    if (w->buffers.absmax2 != NULL)
-        release((uint8_t *)w->buffers.absmax2, w->buffers.absmax2_bytes);
-    release(w->values, w->values_bytes);
-    berth_context_memory(w->context, &memory);
-    CHECK_EQ(memory.current_bytes, 0);
-    berth_context_destroy(w->context);
-}
-
 /* -------------------------------------------------------------------- queries */
 
 static void
-check_part(const weight *w, uint32_t i, int32_t role, int32_t dtype, uint64_t bytes,
+check_part(const values_weight *w, uint32_t i, int32_t role, int32_t dtype, uint64_t bytes,
            uint64_t cut, const char *suffix)
 {
     const berth_values_part *const part = &w->parts[i];
@@ -156,10 +37,10 @@ check_part(const weight *w, uint32_t i, int32_t role, int32_t dtype, uint64_t by
 static void
 test_list(void)
 {
-    weight w;
+    values_weight w;
     berth_error error;
 
-    begin(&w, BERTH_ENCODING_NF4, BERTH_BF16, 3, 85);
+    values_begin(&w, BERTH_ENCODING_NF4, BERTH_BF16, 3, 85);
     CHECK_EQ(berth_values_list(&w.options, w.parts, &w.part_count, &error), BERTH_OK);
     CHECK_EQ(w.part_count, 4);
     check_part(&w, 0, BERTH_ROLE_CODES, BERTH_U8, 128, 0, "");
@@ -202,14 +83,14 @@ test_constants(void)
     uint8_t bytes[1024];
     size_t length;
     char text[512];
-    weight w;
+    values_weight w;
 
-    begin(&w, BERTH_ENCODING_NF4, BERTH_BF16, 3, 85);
-    memset(bytes, GUARD, sizeof bytes);
+    values_begin(&w, BERTH_ENCODING_NF4, BERTH_BF16, 3, 85);
+    memset(bytes, VALUES_GUARD, sizeof bytes);
     CHECK_EQ(berth_values_constant(&w.options, BERTH_ROLE_MAP, bytes, 64, &w.error),
              BERTH_OK);
     CHECK_MEM(bytes, thirds, sizeof thirds);
-    CHECK_EQ(bytes[64], GUARD);
+    CHECK_EQ(bytes[64], VALUES_GUARD);
     CHECK_EQ(berth_values_constant(&w.options, BERTH_ROLE_MAP, bytes, 63, &w.error),
              BERTH_EINVAL);
     CHECK_EQ(w.error.expected, 64);
@@ -255,7 +136,7 @@ test_constants(void)
 
 /* The whole weight by the reference loops: codes, first-level absmax. */
 static void
-encode_plainly(const weight *w, uint8_t *codes, float *absmax)
+encode_plainly(const values_weight *w, uint8_t *codes, float *absmax)
 {
     const berthi_operations *const scalar = &berthi_scalar_operations;
     const uint32_t block = w->options.block_size > 0 ? w->options.block_size : 64;
@@ -273,7 +154,7 @@ encode_plainly(const weight *w, uint8_t *codes, float *absmax)
 }
 
 static void
-decode_plainly(const weight *w, const float *absmax, void *values)
+decode_plainly(const values_weight *w, const float *absmax, void *values)
 {
     const berthi_operations *const scalar = &berthi_scalar_operations;
     const uint32_t block = w->options.block_size > 0 ? w->options.block_size : 64;
@@ -291,7 +172,7 @@ decode_plainly(const weight *w, const float *absmax, void *values)
 
 /* Both levels, by the reference; returns the first. */
 static float *
-check_double(const weight *w, const float *absmax, uint64_t blocks)
+check_double(const values_weight *w, const float *absmax, uint64_t blocks)
 {
     float *const partial = weights_alloc(berthi_mean_scratch(blocks, 0, 0) * sizeof(float));
     float *const scratch = weights_alloc(BERTHI_DOUBLE_SCRATCH * sizeof(float));
@@ -327,16 +208,16 @@ check_weight(int32_t encoding, int32_t dtype, uint64_t rows, uint64_t columns,
     float *recovered;
     uint8_t *codes;
     uint8_t *values;
-    weight w;
+    values_weight w;
 
-    begin(&w, encoding, dtype, rows, columns);
+    values_begin(&w, encoding, dtype, rows, columns);
     w.options.block_size = block;
     w.options.double_quant = is_double;
     w.options.threads = threads;
-    allocate(&w, rows + columns + threads, !is_double && threads % 2 == 1);
+    values_allocate(&w, rows + columns + threads, !is_double && threads % 2 == 1);
     codes = weights_alloc(w.buffers.codes_bytes);
     values = weights_alloc(w.values_bytes);
-    CHECK_EQ(quantize(&w), BERTH_OK);
+    CHECK_EQ(values_quantize(&w), BERTH_OK);
     encode_plainly(&w, codes, absmax);
     CHECK_MEM(w.buffers.codes, codes, w.buffers.codes_bytes);
     if (is_double) {
@@ -344,17 +225,17 @@ check_weight(int32_t encoding, int32_t dtype, uint64_t rows, uint64_t columns,
 
         free(absmax);
         absmax = first;
-        recovered = (float *)(void *)guarded(blocks * sizeof(float));
+        recovered = (float *)(void *)values_guarded(blocks * sizeof(float));
         CHECK_EQ(berth_values_recover(w.context, &w.options, &w.buffers, recovered,
                                       blocks * sizeof(float), &w.error),
                  BERTH_OK);
         CHECK_MEM(recovered, absmax, blocks * sizeof(float));
-        release((uint8_t *)recovered, blocks * sizeof(float));
+        values_release((uint8_t *)recovered, blocks * sizeof(float));
     } else {
         CHECK_MEM(w.buffers.absmax, absmax, blocks * sizeof(float));
     }
     decode_plainly(&w, absmax, values);
-    memset(w.values, GUARD, w.values_bytes);
+    memset(w.values, VALUES_GUARD, w.values_bytes);
     CHECK_EQ(berth_values_dequantize(w.context, &w.options, &w.buffers, w.values,
                                      w.values_bytes, &w.error),
              BERTH_OK);
@@ -371,7 +252,7 @@ check_weight(int32_t encoding, int32_t dtype, uint64_t rows, uint64_t columns,
     free(absmax);
     free(codes);
     free(values);
-    end(&w);
+    values_end(&w);
 }
 
 static void
@@ -397,205 +278,6 @@ test_round_trip(void)
     check_weight(BERTH_ENCODING_NF4, BERTH_BF16, 700, 1024, 4096, true, 2);
 }
 
-/* ------------------------------------------------------------------- products */
-
-typedef struct factors {
-    berth_values_product product;
-    uint8_t *inputs;
-    uint8_t *outputs;
-} factors;
-
-static void
-begin_product(factors *f, const weight *w, uint32_t count, int32_t dtype)
-{
-    const uint64_t each = (uint64_t)count * berth_dtype_bits(dtype) / 8;
-    void *values;
-
-    berth_values_product_init(&f->product);
-    f->product.count = count;
-    f->product.dtype = dtype;
-    f->product.inputs_bytes = w->shape[1] * each;
-    f->product.outputs_bytes = w->shape[0] * each;
-    f->inputs = guarded(f->product.inputs_bytes);
-    f->outputs = guarded(f->product.outputs_bytes);
-    values = weights_values(dtype, w->shape[1] * count, count + 77, false);
-    memcpy(f->inputs, values, f->product.inputs_bytes);
-    free(values);
-    f->product.inputs = f->inputs;
-    f->product.outputs = f->outputs;
-}
-
-static void
-end_product(factors *f)
-{
-    release(f->inputs, f->product.inputs_bytes);
-    release(f->outputs, f->product.outputs_bytes);
-}
-
-static berth_status
-multiply(weight *w, const factors *f)
-{
-    return berth_values_multiply(w->context, &w->options, &w->buffers, &f->product,
-                                 &w->error);
-}
-
-/* Against sums in double: the error of float sums, and one rounding at the end. */
-static void
-check_sums(const weight *w, const factors *f, const float *values)
-{
-    const int32_t dtype = f->product.dtype;
-    const double rounding = dtype == BERTH_F32 ? 0x1p-24 : dtype == BERTH_F16 ? 0x1p-11
-                                                                              : 0x1p-8;
-    /* With BF16 inputs the values of the codes are rounded, too. */
-    const double each = dtype == BERTH_BF16 ? 0x1p-8 : 0x1p-18;
-
-    for (uint32_t i = 0; i < f->product.count; i++)
-        for (uint64_t row = 0; row < w->shape[0]; row++) {
-            const double got =
-                (double)berthi_core_load(f->outputs, dtype, i * w->shape[0] + row);
-            double sum = 0;
-            double magnitude = 0;
-
-            for (uint64_t k = 0; k < w->shape[1]; k++) {
-                const double term =
-                    (double)values[row * w->shape[1] + k]
-                    * (double)berthi_core_load(f->inputs, dtype, i * w->shape[1] + k);
-
-                sum += term;
-                magnitude += fabs(term);
-            }
-            if (!CHECK(fabs(got - sum) <= magnitude * each + fabs(sum) * rounding
-                                              + 0x1p-24)) {
-                T_NOTE("input %u row %llu: %.9g is not %.9g", i, (unsigned long long)row,
-                       got, sum);
-                return;
-            }
-        }
-}
-
-static void
-check_product(int32_t encoding, int32_t dtype, uint64_t rows, uint64_t columns,
-              uint32_t count, bool is_double)
-{
-    float *values;
-    factors f;
-    weight w;
-    uint8_t *first;
-
-    begin(&w, encoding, BERTH_F32, rows, columns);
-    w.options.double_quant = is_double;
-    allocate(&w, rows * 3 + columns, false);
-    CHECK_EQ(quantize(&w), BERTH_OK);
-    values = weights_alloc(w.elements * sizeof *values);
-    CHECK_EQ(berth_values_dequantize(w.context, &w.options, &w.buffers, w.values,
-                                     w.values_bytes, &w.error),
-             BERTH_OK);
-    memcpy(values, w.values, w.values_bytes);
-    begin_product(&f, &w, count, dtype);
-    w.options.threads = 1;
-    CHECK_EQ(multiply(&w, &f), BERTH_OK);
-    check_sums(&w, &f, values);
-    first = weights_alloc(f.product.outputs_bytes);
-    memcpy(first, f.outputs, f.product.outputs_bytes);
-    for (uint32_t threads = 0; threads < 8; threads += 3) {
-        memset(f.outputs, GUARD, f.product.outputs_bytes);
-        w.options.threads = threads;
-        CHECK_EQ(multiply(&w, &f), BERTH_OK);
-        CHECK_MEM(f.outputs, first, f.product.outputs_bytes);
-    }
-    /* The last input alone. */
-    f.product.inputs = f.inputs + f.product.inputs_bytes / count * (count - 1);
-    f.product.inputs_bytes /= count;
-    f.product.outputs_bytes /= count;
-    f.product.count = 1;
-    CHECK_EQ(multiply(&w, &f), BERTH_OK);
-    CHECK_MEM(f.outputs, first + f.product.outputs_bytes * (count - 1),
-              f.product.outputs_bytes);
-    f.product.inputs_bytes *= count;
-    f.product.outputs_bytes *= count;
-    free(first);
-    free(values);
-    end_product(&f);
-    end(&w);
-}
-
-static void
-test_products(void)
-{
-    for (uint32_t count = 1; count <= 32; count += count < 5 ? 1 : 9)
-        for (size_t d = 0; d < 3; d++)
-            check_product(d == 1 ? BERTH_ENCODING_FP4 : BERTH_ENCODING_NF4, numbers[d], 37,
-                          192, count, d == 2);
-    check_product(BERTH_ENCODING_NF4, BERTH_BF16, 32, 128, 32, true);
-    check_product(BERTH_ENCODING_NF4, BERTH_BF16, 7, 65, 3, false);   /* cut rows */
-    check_product(BERTH_ENCODING_FP4, BERTH_F32, 1500, 512, 2, true); /* several shares */
-    check_product(BERTH_ENCODING_NF4, BERTH_F16, 1, 1, 1, false);
-}
-
-/* The same operations on the whole weight, by the reference. */
-static void
-check_int8(uint32_t count, int32_t dtype, float threshold, bool has_bias, uint32_t threads)
-{
-    const uint64_t rows = 1500;
-    const uint64_t columns = 301;
-    uint16_t bias[1500];
-    int8_t *const codes = weights_alloc(columns * count);
-    float *const maximum = weights_alloc(count * sizeof(float));
-    uint8_t *const is_outlier = weights_alloc(columns);
-    int64_t *const sums = weights_alloc(rows * count * sizeof(int64_t));
-    uint8_t *outputs;
-    factors f;
-    weight w;
-    berthi_dot_arguments dot = { .rows = rows, .columns = columns, .end_row = rows };
-
-    for (uint32_t i = 0; i < rows; i++)
-        bias[i] = berthi_core_to_fp16((float)i * 0.25f - 100);
-    begin(&w, BERTH_ENCODING_INT8, BERTH_F16, rows, columns);
-    w.options.threads = threads;
-    allocate(&w, 5, false);
-    CHECK_EQ(quantize(&w), BERTH_OK);
-    begin_product(&f, &w, count, dtype);
-    for (uint32_t i = 0; i < count; i++)
-        berthi_core_store(f.inputs, dtype, i * columns + 7 * i + 3, -60.0f);
-    f.product.threshold = threshold;
-    f.product.bias = has_bias ? bias : NULL;
-    f.product.bias_bytes = has_bias ? rows * 2 : 0;
-    CHECK_EQ(multiply(&w, &f), BERTH_OK);
-    berthi_encode_activations(&(berthi_activation_arguments){
-        f.inputs, dtype, count, columns, threshold, codes, maximum, is_outlier,
-        NULL });
-    dot.weights = w.buffers.codes;
-    dot.inputs = codes;
-    dot.count = count;
-    dot.sums = sums;
-    berthi_scalar_operations.dot_int8(&dot);
-    outputs = weights_alloc(f.product.outputs_bytes);
-    berthi_int8_output(&(berthi_int8_output_arguments){
-        .dot = &dot, .weight_maximum = w.buffers.absmax, .input_maximum = maximum,
-        .bias = f.product.bias, .inputs = f.inputs,
-        .is_outlier = threshold > 0 ? is_outlier : NULL, .dtype = dtype,
-        .outputs = outputs });
-    CHECK_MEM(f.outputs, outputs, f.product.outputs_bytes);
-    if (threshold > 0)
-        CHECK_EQ(is_outlier[3], 1);
-    free(outputs);
-    free(codes);
-    free(maximum);
-    free(is_outlier);
-    free(sums);
-    end_product(&f);
-    end(&w);
-}
-
-static void
-test_int8_products(void)
-{
-    check_int8(1, BERTH_F16, 6, true, 1);
-    check_int8(1, BERTH_BF16, 0, false, 2);
-    check_int8(5, BERTH_BF16, 6, true, 3);
-    check_int8(32, BERTH_F32, 6, false, 0);
-}
-
 /* ------------------------------------------------------------- files as oracle */
 
 /* What a conversion writes is what these calls say, part by part. */
@@ -607,7 +289,7 @@ check_file(int32_t encoding, bool is_double)
     static const char name[] = "model.layers.0.mlp.up_proj.weight";
     berth_checkpoint *checkpoint = NULL;
     converted c;
-    weight w;
+    values_weight w;
 
     fixture_model(source, "[model.safetensors]\n"
                           "BF16 96x67 model.layers.0.mlp.up_proj.weight\n"
@@ -616,11 +298,11 @@ check_file(int32_t encoding, bool is_double)
     c.options.double_quant = is_double;
     if (!CHECK_EQ(converted_run(&c, source), BERTH_OK))
         T_NOTE("%s: %s", c.error.file, c.error.message);
-    begin(&w, encoding, BERTH_BF16, 96, 67);
+    values_begin(&w, encoding, BERTH_BF16, 96, 67);
     w.options.double_quant = is_double;
-    allocate(&w, 1, false);
+    values_allocate(&w, 1, false);
     fixture_payload(name, 0, w.values, w.values_bytes);
-    CHECK_EQ(quantize(&w), BERTH_OK);
+    CHECK_EQ(values_quantize(&w), BERTH_OK);
     T_REQUIRE(berth_checkpoint_open(w.context, output, NULL, &checkpoint, NULL) == BERTH_OK);
     for (uint32_t i = 0; i < w.part_count; i++) {
         const berth_values_part *const part = &w.parts[i];
@@ -662,7 +344,7 @@ check_file(int32_t encoding, bool is_double)
         CHECK_MEM(got, expected, length);
     }
     berth_checkpoint_close(checkpoint);
-    end(&w);
+    values_end(&w);
 }
 
 static void
@@ -677,7 +359,7 @@ test_files(void)
 /* --------------------------------------------------------------------- errors */
 
 static void
-refuse_options(const weight *w, const char *words)
+refuse_options(const values_weight *w, const char *words)
 {
     berth_values_part parts[BERTH_VALUES_PARTS];
     uint32_t count = 9;
@@ -695,10 +377,10 @@ test_refused_options(void)
 {
     uint64_t many[BERTH_MAX_RANK + 1];
     uint32_t count;
-    weight w;
-    weight good;
+    values_weight w;
+    values_weight good;
 
-    begin(&good, BERTH_ENCODING_NF4, BERTH_BF16, 4, 64);
+    values_begin(&good, BERTH_ENCODING_NF4, BERTH_BF16, 4, 64);
     w = good;
     w.options.shape = w.shape;
     w.options.encoding = BERTH_ENCODING_NATIVE;
@@ -756,19 +438,20 @@ test_refused_options(void)
 
 /* Of each call that takes buffers: refused, and nothing written. */
 static void
-refuse_buffers(weight *w, const char *name, const char *words)
+refuse_buffers(values_weight *w, const char *name, const char *words)
 {
     uint8_t *const codes = weights_alloc(w->elements);
-    const uint8_t *const real = part_of(w, BERTH_ROLE_CODES) != NULL ? w->buffers.codes : NULL;
+    const uint8_t *const real =
+        values_part(w, BERTH_ROLE_CODES) != NULL ? w->buffers.codes : NULL;
 
     memcpy(codes, w->values, w->elements);
-    CHECK_EQ(quantize(w), BERTH_EINVAL);
+    CHECK_EQ(values_quantize(w), BERTH_EINVAL);
     CHECK_EQ(w->error.reason, BERTH_REASON_ARGUMENT);
     CHECK_CONTAINS(w->error.message, fixture_format("`%s`", name));
     CHECK_CONTAINS(w->error.message, words);
     CHECK_MEM(w->values, codes, w->elements);
     if (real != NULL && w->buffers.codes_bytes > 0)
-        CHECK_EQ(real[0], GUARD);
+        CHECK_EQ(real[0], VALUES_GUARD);
     CHECK_EQ(berth_values_dequantize(w->context, &w->options, &w->buffers, w->values,
                                      w->values_bytes, &w->error),
              BERTH_EINVAL);
@@ -782,11 +465,11 @@ test_refused_buffers(void)
 {
     berth_values_buffers good;
     uint8_t *values;
-    weight w;
+    values_weight w;
 
-    begin(&w, BERTH_ENCODING_NF4, BERTH_F32, 8, 64);
+    values_begin(&w, BERTH_ENCODING_NF4, BERTH_F32, 8, 64);
     w.options.double_quant = 1;
-    allocate(&w, 3, false);
+    values_allocate(&w, 3, false);
     good = w.buffers;
     values = w.values;
     w.buffers.codes_bytes--;
@@ -806,36 +489,36 @@ test_refused_buffers(void)
     refuse_buffers(&w, "absmax2", "aligned");
     w.buffers = good;
     w.buffers.absmax = (uint8_t *)good.codes + good.codes_bytes - good.absmax_bytes;
-    CHECK_EQ(quantize(&w), BERTH_EINVAL);
+    CHECK_EQ(values_quantize(&w), BERTH_EINVAL);
     CHECK_CONTAINS(w.error.message, "overlaps `codes`");
     w.buffers = good;
     w.buffers.codes = w.values;
-    CHECK_EQ(quantize(&w), BERTH_EINVAL);
+    CHECK_EQ(values_quantize(&w), BERTH_EINVAL);
     CHECK_CONTAINS(w.error.message, "`values`");
     CHECK_CONTAINS(w.error.message, "overlaps `codes`");
     w.buffers = good;
     w.buffers.codes = (void *)(UINTPTR_MAX - 10);
-    CHECK_EQ(quantize(&w), BERTH_EINVAL);
+    CHECK_EQ(values_quantize(&w), BERTH_EINVAL);
     CHECK_CONTAINS(w.error.message, "end of memory");
     w.buffers = good;
     w.buffers.struct_size = offsetof(berth_values_buffers, offset);
-    CHECK_EQ(quantize(&w), BERTH_EINVAL);
+    CHECK_EQ(values_quantize(&w), BERTH_EINVAL);
     CHECK_CONTAINS(w.error.message, "offset");
     w.buffers.struct_size = 0;
-    CHECK_EQ(quantize(&w), BERTH_EINVAL);
+    CHECK_EQ(values_quantize(&w), BERTH_EINVAL);
     w.buffers = good;
     w.values = values + 1;
-    CHECK_EQ(quantize(&w), BERTH_EINVAL);
+    CHECK_EQ(values_quantize(&w), BERTH_EINVAL);
     CHECK_CONTAINS(w.error.message, "aligned");
     w.values = NULL;
-    CHECK_EQ(quantize(&w), BERTH_EINVAL);
+    CHECK_EQ(values_quantize(&w), BERTH_EINVAL);
     w.values = values;
     w.values_bytes--;
-    CHECK_EQ(quantize(&w), BERTH_EINVAL);
+    CHECK_EQ(values_quantize(&w), BERTH_EINVAL);
     CHECK_CONTAINS(w.error.message, "`values`");
     w.values_bytes++;
     w.options.double_quant = 0; /* with absmax of two levels */
-    CHECK_EQ(quantize(&w), BERTH_EINVAL);
+    CHECK_EQ(values_quantize(&w), BERTH_EINVAL);
     CHECK_CONTAINS(w.error.message, "`absmax`");
     CHECK_EQ(berth_values_recover(w.context, &w.options, &w.buffers, (float *)(void *)w.values,
                                   32, &w.error),
@@ -864,92 +547,8 @@ test_refused_buffers(void)
     CHECK_EQ(berth_values_dequantize(NULL, &w.options, &w.buffers, w.values,
                                      w.values_bytes, NULL),
              BERTH_EINVAL);
-    CHECK_EQ(quantize(&w), BERTH_OK); /* all of it was right but for what was changed */
-    end(&w);
-}
-
-static void
-refuse_product(weight *w, const factors *f, const char *words)
-{
-    CHECK_EQ(multiply(w, f), BERTH_EINVAL);
-    CHECK_EQ(w->error.reason, BERTH_REASON_ARGUMENT);
-    CHECK_CONTAINS(w->error.message, words);
-    CHECK_EQ(f->outputs[0], GUARD);
-}
-
-static void
-test_refused_products(void)
-{
-    const uint16_t bias[8] = { 0 };
-    factors f;
-    factors good;
-    weight w;
-
-    begin(&w, BERTH_ENCODING_NF4, BERTH_BF16, 8, 64);
-    allocate(&w, 3, false);
-    CHECK_EQ(quantize(&w), BERTH_OK);
-    begin_product(&good, &w, 2, BERTH_BF16);
-    f = good;
-    f.product.count = 0;
-    refuse_product(&w, &f, "from 1 to 32");
-    f.product.count = 33;
-    refuse_product(&w, &f, "from 1 to 32");
-    f = good;
-    f.product.dtype = BERTH_I32;
-    refuse_product(&w, &f, "none of BF16");
-    f = good;
-    f.product.threshold = 6;
-    refuse_product(&w, &f, "only INT8");
-    f = good;
-    f.product.bias = bias;
-    f.product.bias_bytes = sizeof bias;
-    refuse_product(&w, &f, "only INT8");
-    f = good;
-    f.product.inputs_bytes--;
-    refuse_product(&w, &f, "another size");
-    f = good;
-    f.product.outputs_bytes++;
-    refuse_product(&w, &f, "another size");
-    f = good;
-    f.product.inputs = NULL;
-    refuse_product(&w, &f, "NULL");
-    f = good;
-    f.product.inputs = good.inputs + 1;
-    refuse_product(&w, &f, "aligned");
-    f = good;
-    f.product.outputs = (void *)(uintptr_t)f.product.inputs;
-    refuse_product(&w, &f, "overlaps");
-    f = good;
-    f.product.struct_size = 1;
-    refuse_product(&w, &f, "struct_size");
-    CHECK_EQ(berth_values_multiply(w.context, &w.options, &w.buffers, NULL, NULL),
-             BERTH_EINVAL);
-    CHECK_EQ(berth_values_multiply(NULL, &w.options, &w.buffers, &good.product, NULL),
-             BERTH_EINVAL);
-    CHECK_EQ(berth_values_multiply(w.context, &w.options, NULL, &good.product, NULL),
-             BERTH_EINVAL);
-    w.options.rank = 1;
-    w.shape[0] = 512;
-    refuse_product(&w, &good, "no matrix");
-    w.shape[0] = 8;
-    w.options.rank = 2;
-    CHECK_EQ(multiply(&w, &good), BERTH_OK);
-    end_product(&good);
-    end(&w);
-    begin(&w, BERTH_ENCODING_INT8, BERTH_BF16, 8, 64);
-    allocate(&w, 3, false);
-    begin_product(&good, &w, 2, BERTH_BF16);
-    f = good;
-    f.product.threshold = -1;
-    refuse_product(&w, &f, "below 0");
-    f.product.threshold = NAN;
-    refuse_product(&w, &f, "below 0");
-    f = good;
-    f.product.bias = bias;
-    f.product.bias_bytes = sizeof bias - 2;
-    refuse_product(&w, &f, "another size");
-    end_product(&good);
-    end(&w);
+    CHECK_EQ(values_quantize(&w), BERTH_OK); /* all of it was right but for what was changed */
+    values_end(&w);
 }
 
 /* --------------------------------------------------------------------- faults */
@@ -957,11 +556,11 @@ test_refused_products(void)
 static berth_status
 fail_calls(void *user, berth_context *context, berth_error *error)
 {
-    weight *const w = user;
-    factors f;
+    values_weight *const w = user;
+    values_factors f;
     berth_status status;
 
-    begin_product(&f, w, 2, BERTH_BF16);
+    values_begin_product(&f, w, 2, BERTH_BF16);
     status = berth_values_quantize(context, &w->options, w->values, w->values_bytes,
                                    &w->buffers, error);
     if (status == BERTH_OK)
@@ -969,7 +568,7 @@ fail_calls(void *user, berth_context *context, berth_error *error)
     if (status == BERTH_OK)
         status = berth_values_dequantize(context, &w->options, &w->buffers, w->values,
                                          w->values_bytes, error);
-    end_product(&f);
+    values_end_product(&f);
     return status;
 }
 
@@ -977,18 +576,18 @@ static void
 test_faults(void)
 {
     fault_counts counts;
-    weight w;
+    values_weight w;
 
-    begin(&w, BERTH_ENCODING_NF4, BERTH_BF16, 1100, 512); /* more than one part */
+    values_begin(&w, BERTH_ENCODING_NF4, BERTH_BF16, 1100, 512); /* more than one part */
     w.options.double_quant = 1;
     w.options.threads = 3;
-    allocate(&w, 3, false);
+    values_allocate(&w, 3, false);
     counts = fault_loop("values", fail_calls, &w);
     CHECK_GE(counts.memory, 4);
     /* Threads that cannot be started are done without. */
     CHECK_GE(counts.system, 3);
     CHECK_EQ(counts.survived, counts.system);
-    end(&w);
+    values_end(&w);
 }
 
 int
@@ -998,12 +597,9 @@ main(int argc, char **argv)
     T_RUN(test_list);
     T_RUN(test_constants);
     T_RUN(test_round_trip);
-    T_RUN(test_products);
-    T_RUN(test_int8_products);
     T_RUN(test_files);
     T_RUN(test_refused_options);
     T_RUN(test_refused_buffers);
-    T_RUN(test_refused_products);
     T_RUN(test_faults);
     T_MAIN_END;
 }

@@ -169,9 +169,7 @@ check_weight(berth_context *context, const weight *w, bool has_int8_inputs,
     static const uint32_t counts[] = { 1, 2, 33 };
     const uint64_t rows = w->shape[0];
     const uint64_t columns = w->shape[1];
-    const llama_multiplier_size size = { .columns = columns,
-                                         .block_size = w->tensor.block_size,
-                                         .has_int8_inputs = has_int8_inputs };
+    const llama_multiplier_options options = { .has_int8_inputs = has_int8_inputs };
     float *const inputs = make_floats(33 * columns, 7);
     float *const bias = make_floats(rows, 9);
     float *const first = malloc(33 * rows * sizeof *first);
@@ -190,7 +188,7 @@ check_weight(berth_context *context, const weight *w, bool has_int8_inputs,
             llama_pool *pool;
 
             CHECK_EQ(llama_pool_create(threads, 1, &pool, NULL), BERTH_OK);
-            CHECK_EQ(llama_multiplier_create(context, pool, &size, &multiplier, NULL),
+            CHECK_EQ(llama_multiplier_create(context, pool, &options, &multiplier, NULL),
                      BERTH_OK);
             memset(outputs, 0xFF, 33 * rows * sizeof *outputs);
             CHECK_EQ(llama_matrix_multiply(multiplier, &product, 1, NULL), BERTH_OK);
@@ -315,10 +313,8 @@ test_together(void)
     make_plain(&w[1], BERTH_BF16, 600, 128);
     make_encoded(context, &w[2], BERTH_ENCODING_INT8, false, 64, 40, 192);
     CHECK_EQ(llama_pool_create(2, 1, &pool, NULL), BERTH_OK);
-    CHECK_EQ(llama_multiplier_create(
-                 context, pool,
-                 &(llama_multiplier_size){ .columns = 256, .block_size = 64 }, &multiplier,
-                 NULL),
+    CHECK_EQ(llama_multiplier_create(context, pool, &(llama_multiplier_options){ 0 },
+                                     &multiplier, NULL),
              BERTH_OK);
     for (size_t i = 0; i < 3; i++) {
         CHECK_EQ(llama_matrix_take(&w[i].tensor, &matrices[i], NULL), BERTH_OK);

@@ -88,11 +88,9 @@ static berth_status
 create(host_engine *host, berth_error *error)
 {
     const llama_run_options *const o = host->base.options;
-    const llama_weights *const weights = host->base.weights;
-    const llama_multiplier_size size = { .columns = weights->columns,
-                                         .block_size = weights->block_size,
-                                         .has_int8_inputs = o->has_int8_inputs,
-                                         .int8_threshold = o->config->int8_threshold };
+    const llama_multiplier_options options = { .has_int8_inputs = o->has_int8_inputs,
+                                               .int8_threshold =
+                                                   o->config->int8_threshold };
     berth_host machine;
     berth_status status = check_devices(&host->base, error);
 
@@ -101,7 +99,7 @@ create(host_engine *host, berth_error *error)
     if (status == BERTH_OK)
         status = llama_pool_create(o->threads, machine.cores, &host->pool, error);
     if (status == BERTH_OK)
-        status = llama_multiplier_create(o->context, host->pool, &size, &host->multiplier,
+        status = llama_multiplier_create(o->context, host->pool, &options, &host->multiplier,
                                          error);
     if (status == BERTH_OK)
         status = llama_cache_init(&host->cache, o->config, o->cache_dtype, o->capacity,
@@ -112,7 +110,8 @@ create(host_engine *host, berth_error *error)
     if (status == BERTH_OK)
         status = llama_scratch_init(&host->scratch, error);
     if (status == BERTH_OK)
-        status = llama_embedding_init(&host->embedding, o, weights->embedding.berth, error);
+        status = llama_embedding_init(&host->embedding, o,
+                                      host->base.weights->embedding.berth, error);
     if (status == BERTH_OK)
         status = model_seconds(host, error);
     return status;

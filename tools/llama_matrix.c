@@ -2,9 +2,8 @@
 /*
  * llama_matrix.c - see llama_matrix.h.
  *
- * A share of rows of a weight is a weight itself, so that threads which are there
- * already multiply by shares, each with a call of berth_values_multiply() that starts
- * no thread. A share begins where a block of a 4-bit weight does.
+ * Threads that are there already multiply by shares of a weight's rows, each with a
+ * call of berth_values_multiply() that starts none.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -15,19 +14,16 @@
 #include "tools/llama_matrix.h"
 
 #define SHARE_VALUES (UINT64_C(1) << 18) /* so many are worth a turn */
-#define SHARE_ROWS 512u /* with scratch at most, or as many as whole blocks need */
+#define SHARE_ROWS 512u /* of more inputs than a call takes: codes are still near for the next */
 #define LAST_PART 10u   /* of the rows: for whoever is done first */
 #define PLAIN_INPUTS 32u /* of plain numbers, that meet a row one after the other */
-#define DOUBLE_BLOCK 256u                /* statistics that share a second level */
+#define DOUBLE_BLOCK 256u /* statistics that share a second level */
 #define BLOCK_MIN 32u
 #define BLOCK_MAX 4096u
 
 struct llama_multiplier {
     berth_context *context;
     llama_pool *pool;
-    uint64_t absmax_count;  /* floats of a thread for statistics */
-    uint64_t scratch_count; /* floats of a thread */
-    float *scratch;
     bool has_int8_inputs;
     float int8_threshold;
     /* the call under way */
@@ -130,58 +126,27 @@ llama_matrix_take(const berth_model_tensor *tensor, llama_matrix *out, berth_err
 
 berth_status
 llama_multiplier_create(berth_context *context, llama_pool *pool,
-                        const llama_multiplier_size *size, llama_multiplier **out,
+                        const llama_multiplier_options *options, llama_multiplier **out,
                         berth_error *error)
 {
-    /* A share holds whole rows, as many as whole blocks need: see round_rows(). */
-    const uint64_t columns = size->columns;
-    const uint64_t values = SHARE_ROWS * columns + columns * size->block_size;
     llama_multiplier *const m = malloc(sizeof *m);
 
-    *out = NULL;
-    if (m == NULL)
-        goto no_memory;
-    *m = (llama_multiplier){ .context = context, .pool = pool,
-                             .has_int8_inputs = size->has_int8_inputs,
-                             .int8_threshold = size->int8_threshold };
-    /* Whole second-level blocks on either side of a share. */
-    m->absmax_count = values / BLOCK_MIN + 2 * DOUBLE_BLOCK;
-    m->scratch_count = m->absmax_count
-                       + (uint64_t)BERTH_VALUES_INPUTS
-                             * (size->block_size > SHARE_ROWS ? size->block_size : SHARE_ROWS);
-    m->scratch = malloc(llama_pool_threads(pool) * m->scratch_count * sizeof(float));
-    if (m->scratch == NULL)
-        goto no_memory;
     *out = m;
+    if (m == NULL)
+        return llama_fail(error, BERTH_ENOMEM, NULL, "no memory for products");
+    *m = (llama_multiplier){ .context = context, .pool = pool,
+                             .has_int8_inputs = options->has_int8_inputs,
+                             .int8_threshold = options->int8_threshold };
     return BERTH_OK;
-
-no_memory:
-    free(m);
-    return llama_fail(error, BERTH_ENOMEM, NULL, "no memory for products");
 }
 
 void
 llama_multiplier_destroy(llama_multiplier *multiplier)
 {
-    if (multiplier == NULL)
-        return;
-    free(multiplier->scratch);
     free(multiplier);
 }
 
 /* ---------------------------------------------------------------------- shares */
-
-static uint64_t
-greatest_divisor(uint64_t a, uint64_t b)
-{
-    while (b != 0) {
-        const uint64_t rest = a % b;
-
-        a = b;
-        b = rest;
-    }
-    return a;
-}
 
 static bool
 is_4bit(const llama_matrix *m)
@@ -209,15 +174,6 @@ divide_up(uint64_t a, uint64_t b)
     return a / b + (a % b != 0);
 }
 
-/* Of a share: whole steps, at least one, at most so many as there is scratch for. */
-static uint64_t
-round_rows(uint64_t rows, uint64_t step, uint64_t most)
-{
-    const uint64_t steps = smaller(divide_up(rows, step), most / step);
-
-    return steps < 1 ? step : steps * step;
-}
-
 /*
  * A share each for all threads: to begin one costs as much as some rows. The last product
  * keeps a part back in small shares, which a thread that is late has fewer of.
@@ -226,14 +182,11 @@ static division
 divide_rows(const llama_multiplier *multiplier, const llama_product *product, bool is_last)
 {
     const llama_matrix *const m = product->matrix;
-    const uint64_t step =
-        is_4bit(m) ? m->block_size / greatest_divisor(m->block_size, m->columns) : 1;
-    const uint64_t most = product->count > 1 || m->is_double ? SHARE_ROWS : UINT64_MAX;
-    const uint64_t least = divide_up(SHARE_VALUES, m->columns);
+    const uint64_t most = product->count > BERTH_VALUES_INPUTS ? SHARE_ROWS : UINT64_MAX;
+    const uint64_t least = smaller(divide_up(SHARE_VALUES, m->columns), most);
     const uint64_t first = m->rows - (is_last ? m->rows / LAST_PART : 0);
     const uint64_t even = divide_up(first, llama_pool_threads(multiplier->pool));
-    division d = { .large = round_rows(even < least ? least : even, step, most),
-                   .small = round_rows(least, step, most) };
+    division d = { .large = smaller(even < least ? least : even, most), .small = least };
 
     d.large_count = (uint32_t)divide_up(first, d.large);
     d.count = d.large_count
@@ -247,127 +200,73 @@ typedef struct share {
     const llama_multiplier *multiplier;
     const llama_product *product;
     const llama_matrix *matrix;
-    uint64_t first;    /* row */
+    uint64_t first; /* row */
     uint64_t rows;
-    float *absmax;     /* of the thread; so are these */
-    float *outputs;    /* [BERTH_VALUES_INPUTS][rows] */
 } share;
 
+/* The stored bytes of the whole weight. */
 static void
-describe_share(const share *s, berth_values_options *options,
-               const uint64_t shape[2])
+find_buffers(const llama_matrix *m, berth_values_buffers *buffers)
 {
-    berth_values_options_init(options);
-    options->encoding = s->matrix->encoding;
-    options->dtype = s->matrix->dtype;
-    options->block_size = s->matrix->block_size;
-    options->shape = shape;
-    options->rank = 2;
-    options->threads = 1;
-}
-
-/*
- * Statistics of the share's blocks, decoded from both levels: from a whole block of
- * the second level on.
- */
-static berth_status
-recover_absmax(const share *s, uint64_t block, uint64_t elements, const float **out)
-{
-    const llama_matrix *const m = s->matrix;
-    const uint64_t first = block / DOUBLE_BLOCK * DOUBLE_BLOCK;
-    const uint64_t shape[2] = { 1, (block - first) * m->block_size + elements };
-    const uint64_t count = shape[1] / m->block_size + (shape[1] % m->block_size != 0);
-    berth_values_options options;
-    berth_values_buffers buffers;
-
-    describe_share(s, &options, shape);
-    options.double_quant = 1;
-    berth_values_buffers_init(&buffers);
-    buffers.codes = (char *)(uintptr_t)m->codes + first * m->block_size / 2;
-    buffers.codes_bytes = (shape[1] + 1) / 2;
-    buffers.absmax = (char *)(uintptr_t)m->absmax + first;
-    buffers.absmax_bytes = count;
-    buffers.absmax2 = (float *)(uintptr_t)m->absmax2 + first / DOUBLE_BLOCK;
-    buffers.absmax2_bytes = (count + DOUBLE_BLOCK - 1) / DOUBLE_BLOCK * sizeof(float);
-    buffers.offset = m->offset;
-    *out = s->absmax + (block - first);
-    return berth_values_recover(s->multiplier->context, &options, &buffers, s->absmax,
-                                count * sizeof(float), NULL);
-}
-
-/* The stored bytes of the share's rows. */
-static berth_status
-find_buffers(const share *s, berth_values_buffers *buffers)
-{
-    const llama_matrix *const m = s->matrix;
-    const uint64_t elements = s->rows * m->columns;
-    const uint64_t before = s->first * m->columns;
-    const float *absmax = m->absmax;
-    berth_status status = BERTH_OK;
+    const uint64_t blocks = is_4bit(m) ? count_blocks(m) : m->rows;
 
     berth_values_buffers_init(buffers);
-    if (m->encoding == BERTH_ENCODING_INT8) {
-        buffers->codes = (char *)(uintptr_t)m->codes + before;
-        buffers->codes_bytes = elements;
-        buffers->absmax = (float *)(uintptr_t)absmax + s->first;
-        buffers->absmax_bytes = s->rows * sizeof(float);
-        return BERTH_OK;
-    }
-    buffers->codes = (char *)(uintptr_t)m->codes + before / 2;
-    buffers->codes_bytes = (elements + 1) / 2;
-    if (m->is_double)
-        status = recover_absmax(s, before / m->block_size, elements, &absmax);
-    else
-        absmax += before / m->block_size;
-    buffers->absmax = (float *)(uintptr_t)absmax;
-    buffers->absmax_bytes =
-        (elements / m->block_size + (elements % m->block_size != 0)) * sizeof(float);
-    return status;
+    buffers->codes = (void *)(uintptr_t)m->codes;
+    buffers->codes_bytes =
+        is_4bit(m) ? divide_up(m->rows * m->columns, 2) : m->rows * m->columns;
+    buffers->absmax = (void *)(uintptr_t)m->absmax;
+    buffers->absmax_bytes = m->is_double ? blocks : blocks * sizeof(float);
+    buffers->absmax2 = (float *)(uintptr_t)m->absmax2;
+    buffers->absmax2_bytes =
+        m->is_double ? divide_up(blocks, DOUBLE_BLOCK) * sizeof(float) : 0;
+    buffers->offset = m->offset;
 }
 
 /* By berth: `count` inputs from `first_input` on. */
 static berth_status
-multiply_encoded(const share *s, const berth_values_buffers *buffers, uint32_t first_input,
-                 uint32_t count)
+multiply_encoded(const share *s, const berth_values_options *options,
+                 const berth_values_buffers *buffers, uint32_t first_input, uint32_t count)
 {
     const llama_matrix *const m = s->matrix;
-    const uint64_t shape[2] = { s->rows, m->columns };
-    /* A single input's outputs lie where they belong. */
-    float *const to = s->product->outputs + first_input * m->rows + s->first;
-    berth_values_options options;
     berth_values_product product;
-    berth_status status;
 
-    describe_share(s, &options, shape);
     berth_values_product_init(&product);
     product.inputs = s->product->inputs + first_input * m->columns;
     product.inputs_bytes = count * m->columns * sizeof(float);
-    product.outputs = count == 1 ? to : s->outputs;
-    product.outputs_bytes = count * s->rows * sizeof(float);
+    product.outputs = s->product->outputs + first_input * m->rows;
+    product.outputs_bytes = count * m->rows * sizeof(float);
     product.count = count;
     product.dtype = BERTH_F32;
+    product.first_row = s->first;
+    product.row_count = s->rows;
     if (m->encoding == BERTH_ENCODING_INT8)
         product.threshold = s->multiplier->int8_threshold;
-    status = berth_values_multiply(s->multiplier->context, &options, buffers, &product,
-                                   NULL);
-    for (uint32_t i = 0; i < count && count > 1; i++)
-        memcpy(to + i * m->rows, s->outputs + i * s->rows, s->rows * sizeof(float));
-    return status;
+    return berth_values_multiply(s->multiplier->context, options, buffers, &product, NULL);
 }
 
 static berth_status
 multiply_share(const share *s)
 {
+    const llama_matrix *const m = s->matrix;
+    const uint64_t shape[2] = { m->rows, m->columns };
+    berth_status status = BERTH_OK;
+    berth_values_options options;
     berth_values_buffers buffers;
-    berth_status status = find_buffers(s, &buffers);
 
+    berth_values_options_init(&options);
+    options.encoding = m->encoding;
+    options.dtype = m->dtype;
+    options.block_size = m->block_size;
+    options.double_quant = m->is_double;
+    options.shape = shape;
+    options.rank = 2;
+    options.threads = 1;
+    find_buffers(m, &buffers);
     for (uint32_t i = 0; i < s->product->count && status == BERTH_OK;
-         i += BERTH_VALUES_INPUTS) {
-        const uint32_t left = s->product->count - i;
-
+         i += BERTH_VALUES_INPUTS)
         status = multiply_encoded(
-            s, &buffers, i, left < BERTH_VALUES_INPUTS ? left : BERTH_VALUES_INPUTS);
-    }
+            s, &options, &buffers, i,
+            (uint32_t)smaller(s->product->count - i, BERTH_VALUES_INPUTS));
     return status;
 }
 
@@ -441,10 +340,10 @@ static void
 do_share(void *user, uint32_t worker, uint32_t part)
 {
     llama_multiplier *const m = user;
-    float *const scratch = m->scratch + worker * m->scratch_count;
-    share s = { .multiplier = m, .absmax = scratch, .outputs = scratch + m->absmax_count };
+    share s = { .multiplier = m };
     berth_status status = BERTH_OK;
 
+    (void)worker;
     find_share(m, part, &s);
     if (is_4bit(s.matrix)
         || (s.matrix->encoding == BERTH_ENCODING_INT8 && m->has_int8_inputs))

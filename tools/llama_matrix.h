@@ -43,23 +43,20 @@ typedef struct llama_product {
     uint32_t count;
 } llama_product;
 
-/* Threads, and memory of each of them, for products of a certain size. */
+/* Threads that products are shared out among. */
 typedef struct llama_multiplier llama_multiplier;
 
-/* What there is to multiply. */
-typedef struct llama_multiplier_size {
-    uint64_t columns;     /* at most */
-    uint32_t block_size;  /* 4-bit: at most */
+typedef struct llama_multiplier_options {
     bool has_int8_inputs; /* products with INT8 weights are those of LLM.int8(), inputs as
                              codes, too; else inputs stay floats */
     float int8_threshold; /* of such inputs; 0: none is apart */
-} llama_multiplier_size;
+} llama_multiplier_options;
 
 /*
  * The pool must outlive it. Free it with llama_multiplier_destroy(). BERTH_ENOMEM.
  */
 berth_status llama_multiplier_create(berth_context *context, llama_pool *pool,
-                                     const llama_multiplier_size *size,
+                                     const llama_multiplier_options *options,
                                      llama_multiplier **out, berth_error *error);
 /* NULL is allowed. */
 void llama_multiplier_destroy(llama_multiplier *multiplier);

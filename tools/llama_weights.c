@@ -117,7 +117,6 @@ static uint64_t
 find_weight(search *s, const char *module, uint64_t rows, uint64_t columns,
             llama_tensor *out)
 {
-    llama_weights *const w = s->weights;
     berth_model_tensor tensor;
     char name[NAME_CAPACITY];
 
@@ -132,10 +131,6 @@ find_weight(search *s, const char *module, uint64_t rows, uint64_t columns,
         join_stage(s, name, &tensor);
     if (rows > 0 && s->stage != NULL)
         find_bias(s, module, rows, out);
-    if (columns > w->columns)
-        w->columns = columns;
-    if (tensor.block_size > w->block_size)
-        w->block_size = tensor.block_size;
     return count_bytes(&tensor);
 }
 

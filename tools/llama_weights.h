@@ -69,8 +69,6 @@ typedef struct llama_weights {
                                 where they have two devices */
     uint32_t stage_count;
     llama_tensor embedding;  /* not taken: its rows are fetched one by one */
-    uint64_t columns;        /* of the widest matrix */
-    uint32_t block_size;     /* the largest */
 } llama_weights;
 
 /* Expert `number`'s weights lie behind the others: gate, up, down. */

@@ -4,6 +4,7 @@
  * the kernels' bodies, states on the device, in pinned memory of the host and on the disk. Every
  * value and every state are what the processor's are.
  */
+#include "loader/optimizer.h"
 #include "tests/fake_cuda.h"
 #include "tests/fixture.h"
 #include "tests/simt.h"
@@ -12,6 +13,8 @@
 
 #define ALL UINT32_MAX
 #define MIB UINT64_C(1048576)
+/* Of what is known to hang; all else has the time that it takes. */
+#define HUNG_NS UINT64_C(100000000)
 
 static const char *folder;
 static berth_context *context;
@@ -92,6 +95,7 @@ test_behind_a_step(void)
     const berth_optimizer_group group = trained_group(BERTH_UPDATE_ADAMW, 8,
                                                       BERTH_STATES_DEVICE);
     berth_optimizer_options options;
+    uint64_t patience_ns;
     berth_error error;
     float number;
     trained t;
@@ -100,7 +104,6 @@ test_behind_a_step(void)
         T_SKIP("no fibers here to run kernels with");
     berth_optimizer_options_init(&options);
     options.states_dir = folder;
-    options.wait_ms = 100;
     fake_cuda_begin(&machine);
     if (trained_open(&t, context,
                      &(trained_options){ .devices = "cuda", .cuda = fake_cuda_calls(),
@@ -109,6 +112,8 @@ test_behind_a_step(void)
                                          .optimizer = &options })) {
         trained_step(&t, ALL, false);
         fake_cuda_hang(true);
+        patience_ns = t.optimizer->wait_ns;
+        t.optimizer->wait_ns = HUNG_NS;
         CHECK_EQ(berth_optimizer_read(t.optimizer, 0, 0, 0, 1, &number, &error), BERTH_EIO);
         CHECK_EQ(error.reason, BERTH_REASON_TIMEOUT);
         for (int32_t place = BERTH_STATES_HOST; place <= BERTH_STATES_DISK; place++) {
@@ -117,6 +122,7 @@ test_behind_a_step(void)
         }
         CHECK_EQ(fake_cuda_read().stuck, 0);
         fake_cuda_hang(false);
+        t.optimizer->wait_ns = patience_ns;
         trained_check(&t);
     }
     trained_close(&t);

@@ -222,6 +222,26 @@ print_files(session *s, const berth_verify_report *digest)
                       checked == 1 ? " does" : "s do");
 }
 
+/* Of how many files, where some are none: these are held against nothing. */
+static void
+print_blobs(session *s, const report_facts *facts)
+{
+    const uint64_t checked = facts->digest->blobs_checked;
+    const uint64_t unchecked = facts->digest->blobs_unchecked;
+    berth_checkpoint_summary m;
+    char of_files[48] = "";
+
+    berth_checkpoint_get(facts->checkpoint, &m);
+    if (checked + unchecked < m.shard_count)
+        snprintf(of_files, sizeof of_files, " of %" PRIu32 " files", m.shard_count);
+    if (checked > 0)
+        output_format(&s->out, "; %" PRIu64 " blob%s%s match%s the SHA-256 of the hub", checked,
+                      text_plural(checked), of_files, checked == 1 ? "es" : "");
+    if (unchecked > 0)
+        output_format(&s->out, "; %" PRIu64 " blob%s%s not checked: libcrypto is missing",
+                      unchecked, text_plural(unchecked), of_files);
+}
+
 static void
 print_digest(session *s, const report_facts *facts)
 {
@@ -233,12 +253,7 @@ print_digest(session *s, const report_facts *facts)
     output_format(&s->out, "%s read", berth_size_format(d->bytes_read, size));
     print_manifest(s, facts);
     print_files(s, d);
-    if (d->blobs_checked > 0)
-        output_format(&s->out, "; %" PRIu64 " blob%s the SHA-256 of the hub",
-                      d->blobs_checked, d->blobs_checked == 1 ? " matches" : "s match");
-    if (d->blobs_unchecked > 0)
-        output_format(&s->out, "; %" PRIu64 " blob%s not checked: libcrypto is missing",
-                      d->blobs_unchecked, text_plural(d->blobs_unchecked));
+    print_blobs(s, facts);
     output_text(&s->out, "\n");
     if (s->common->verbosity == 0)
         return;

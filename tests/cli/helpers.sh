@@ -20,6 +20,18 @@ raw()
     head -c "$3" /dev/zero >>"$1"
 }
 
+# as_hub MODEL: from here on it is $snapshot of a hub cache, in ./hub, and its weights are blobs
+as_hub()
+{
+    home=hub/models--org--name
+    snapshot=$home/snapshots/0123456789abcdef0123456789abcdef01234567
+    mkdir -p $home/snapshots $home/blobs && mv "$1" $snapshot
+    for file in "$snapshot"/*.safetensors; do
+        blob=$(sha256sum "$file" | cut -d ' ' -f 1)
+        mv "$file" "$home/blobs/$blob" && ln -s "../../blobs/$blob" "$file"
+    done
+}
+
 # Times and rates differ from run to run.
 hide_times()
 {

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "tools/convert_blobs.h"
 #include "tools/convert_print.h"
 #include "tools/input.h"
 #include "tools/interrupt.h"
@@ -211,47 +212,49 @@ show_coverage(conversion *c)
     progress_show(&c->s->progress);
 }
 
-/* Who asks for it wants to know that it was done. */
+/*
+ * The same job, as far as it gets without a byte of weights or of output: what it refuses is told
+ * before files are read for gigabytes. Nothing else is, as the job itself will say it.
+ */
 static berth_status
-check_blobs(const conversion *c)
+rehearse(conversion *c)
 {
-    const cli_command *const command = c->s->call->command;
-
-    if (c->blobs.blobs_unchecked > 0)
-        return cli_failure(command, BERTH_EUNSUPPORTED,
-                           "--verify-blobs: libcrypto is not there, which computes SHA-256");
-    if (c->blobs.blobs_checked == 0)
-        return cli_failure(command, BERTH_ENOENT,
-                           "--verify-blobs: no file of IN is a blob of the hub's cache that is "
-                           "called by its SHA-256");
-    return BERTH_OK;
-}
-
-/* A SHA-256 takes files as a whole and in their order, which no conversion reads them in. */
-static berth_status
-verify_blobs(conversion *c)
-{
-    berth_verify_options options;
+    berth_convert_options options;
     berth_job *job = NULL;
     berth_error error;
     berth_status status;
 
+    fill_options(c, &options);
+    options.dry_run = 1;
+    options.progress = NULL;
+    options.finding = NULL;
+    options.coverage = NULL;
+    options.report = NULL;
+    c->s->is_silent = true;
+    status = berth_convert_start(c->s->context, c->checkpoint, &options, &job, &error);
+    if (status == BERTH_OK)
+        status = berth_job_finish(job, &error);
+    c->s->is_silent = false;
+    /* What an earlier run has finished has its room: only the job itself knows how much that is. */
+    if (error.reason == BERTH_REASON_DISK_FULL && c->a->is_resuming)
+        return BERTH_OK;
+    if (status != BERTH_OK)
+        tell_error(c, &error);
+    return status;
+}
+
+/* What is cheap to refuse comes first. */
+static berth_status
+verify_blobs(conversion *c)
+{
+    berth_status status;
+
     if (!c->a->verifies_blobs)
         return BERTH_OK;
-    berth_verify_options_init(&options);
-    options.io = c->a->io;
-    options.progress = session_progress;
-    options.progress_user = c->s;
-    options.report = &c->blobs;
-    interrupt_job_begin();
-    status = berth_verify_start(c->s->context, c->checkpoint, &options, &job, &error);
+    status = convert_blobs_check(c);
     if (status == BERTH_OK)
-        status = session_see_through(c->s, job, &error);
-    interrupt_job_end();
-    if (status == BERTH_OK)
-        return check_blobs(c);
-    tell_error(c, &error);
-    return status;
+        status = rehearse(c);
+    return status == BERTH_OK ? convert_blobs_verify(c) : status;
 }
 
 static berth_status

@@ -62,8 +62,9 @@ typedef struct convert_arguments {
     "not made of are not read: they are counted. Files beside the weights are not compared: "   \
     "`berth verify --digest` does that. "                                                    \
     "--verify-blobs holds a model of the hub's cache against the SHA-256 that its blobs are "  \
-    "called by, before anything is written. Files are read as a whole for that, and then "   \
-    "once more; with --part by each process."
+    "called by, before anything is written: each that is another is named, and a file of IN " \
+    "that is no such blob is refused. Files are read as a whole for that, and then once "    \
+    "more; with --part by each process."
 
 #define CONVERT_PARTS_TEXT                                                                 \
     "Several processes share the work with --part, on any machines that see the same "     \
@@ -95,8 +96,8 @@ typedef struct convert_arguments {
       NULL, "verify IN with this one; without it, berth.manifest.json beside it, or of a "  \
             "single file IN.berth.manifest.json where that is there" },                     \
     { "verify-blobs", '\0', CLI_FLAG, offsetof(convert_arguments, verifies_blobs), NULL,  \
-      NULL, NULL, "first read all of IN and compare hub blobs with their SHA-256: there has " \
-                  "to be one" },                                                            \
+      NULL, NULL, "first read all of IN and compare its files, hub blobs each, with their "   \
+                  "SHA-256" },                                                            \
     { "dry-run", 'n', CLI_FLAG, offsetof(convert_arguments, is_dry), NULL, NULL, NULL,    \
       "decide, count, report; write nothing" },                                            \
     { "jobs", 'j', CLI_NUMBER, offsetof(convert_arguments, jobs), "N", NULL, NULL,        \

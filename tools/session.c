@@ -34,7 +34,7 @@ print_log_line(void *user, int32_t level, const char *line)
                                                      : s->common->log_level;
     output out;
 
-    if (level < lowest || level < 0 || level > BERTH_LOG_WARNING)
+    if (s->is_silent || level < lowest || level < 0 || level > BERTH_LOG_WARNING)
         return;
     progress_hide(&s->progress);
     output_init(&out, STDERR_FILENO);

@@ -44,6 +44,7 @@ typedef struct session {
     berth_context *context;
     bool is_quiet;  /* of findings only errors are shown */
     bool has_error; /* among the findings */
+    bool is_silent; /* nothing of the log is shown: it will all be said once more */
 } session;
 
 /* `call` may be NULL: for what is printed without a command. */

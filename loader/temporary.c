@@ -301,7 +301,7 @@ try_name(const berthi_target *target, char *name, size_t capacity, int *out_fd,
              stem_of(target->name), berthi_sys_process_id(), random);
     *out_fd = berthi_sys_create(target->folder, name);
     if (*out_fd < 0 && errno != EEXIST)
-        return fail_system(target, "creating a temporary file beside it", error);
+        return fail_system(target, "creating a temporary file in the folder", error);
     if (*out_fd >= 0 && !lock_as_ours(target->folder, name, *out_fd)) {
         berthi_sys_unlink(target->folder, name);
         berthi_sys_close(*out_fd);
@@ -332,7 +332,7 @@ berthi_temporary_create(const berthi_target *target, berthi_arena *arena,
         }
     }
     return berthi_target_fail(target->path, BERTH_REASON_IO,
-                              "no temporary file beside it could be created and kept", error);
+                              "no temporary file could be created and kept in the folder", error);
 }
 
 berth_status

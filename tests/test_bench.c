@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/fault.h"
 #include "kernels/sim.h"
 #include "kernels/sys.h"
 #include "placement/link.h"
@@ -443,6 +444,36 @@ test_reads_of_a_folder(void)
     CHECK_EQ(measure(&b, &b.bench), BERTH_EIO);
     CHECK_EQ(b.error.reason, BERTH_REASON_DISK_FULL);
     CHECK_EQ(fixture_count(folder), 0);
+    end(&b);
+}
+
+/* The error is of the folder: its file has no name yet. */
+static void
+test_a_folder_that_takes_no_file(void)
+{
+    uint64_t refused = 0;
+    uint64_t nth = 0;
+    uint64_t failures;
+    benched b;
+
+    begin(&b, NULL);
+    b.options.folder = fixture_folder();
+    do {
+        berth_status status;
+
+        berthi_fault_arm(BERTHI_FAULT_SYSTEM, nth++, false);
+        status = measure(&b, &b.bench);
+        failures = berthi_fault_failures(BERTHI_FAULT_SYSTEM);
+        berthi_fault_disarm();
+        berth_bench_destroy(b.bench);
+        b.bench = NULL;
+        if (status == BERTH_OK || strstr(b.error.message, "a temporary file") == NULL)
+            continue;
+        refused++;
+        CHECK_STR(b.error.file, b.options.folder);
+        CHECK_CONTAINS(b.error.message, "creating a temporary file in the folder");
+    } while (failures > 0 && refused == 0);
+    CHECK_EQ(refused, 1);
     end(&b);
 }
 
@@ -909,6 +940,7 @@ main(int argc, char **argv)
     T_RUN(test_reads_of_a_checkpoint);
     T_RUN(test_reads_of_a_shard_that_changes);
     T_RUN(test_reads_of_a_folder);
+    T_RUN(test_a_folder_that_takes_no_file);
     T_RUN(test_links_are_a_file_of_links);
     T_RUN(test_plans_take_links);
     T_RUN(test_predicted_is_achieved);

@@ -18,7 +18,9 @@
  *             be NULL.
  * Threads     A context may be shared by threads. A checkpoint never changes
  *             after it was opened and may be shared. Of any other object: one
- *             thread at a time, except where a call says "any thread".
+ *             thread at a time, except where a call says "any thread". A
+ *             thread that calls has 192 KiB of stack or more, of which berth itself
+ *             takes less than 128 KiB; musl gives threads 128 KiB unless told more.
  * Process     The library prints nothing, installs no handlers, reads no
  *             environment, keeps no globals and never ends the process. Nothing that is the
  *             process's changes, but by berth_context_options.uses_tiles.

@@ -136,7 +136,9 @@ berth_status
 berthi_convert_read_promises(berthi_convert *convert, berth_error *error)
 {
     berthi_convert_sources *const sources = &convert->sources;
-    const berth_status status = berthi_promises_read(&sources->promises, error);
+    /* Before there is a job: nobody could cancel. */
+    const berthi_header_reads reads = { .no_uring = convert->options.no_uring != 0 };
+    const berth_status status = berthi_promises_read(&sources->promises, &reads, error);
 
     for (uint64_t i = 0; i < convert->checkpoint->table.entry_count; i++)
         if (!sources->is_read[i])

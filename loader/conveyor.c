@@ -39,6 +39,7 @@ typedef struct lane {
 typedef struct conveyor {
     berth_context *context;
     berth_job *job;
+    bool is_uncounted;
     const berthi_chunks *chunks;
     const berthi_consumer *consumer;
     berthi_stage stage;
@@ -129,6 +130,15 @@ span_bytes(const conveyor *c, const berthi_chunk *chunk)
     return bytes;
 }
 
+static void
+advance(const conveyor *c, const berthi_chunk *chunk)
+{
+    if (c->is_uncounted)
+        berthi_job_touch(c->job);
+    else
+        berthi_job_advance(c->job, span_bytes(c, chunk));
+}
+
 static void *
 run_worker(void *argument)
 {
@@ -156,7 +166,7 @@ run_worker(void *argument)
         }
         outcome = berthi_stage_give_back(&c->stage, &work);
         if (outcome.is_consumed && c->job != NULL)
-            berthi_job_advance(c->job, span_bytes(c, chunk));
+            advance(c, chunk);
         if (outcome.is_awaited)
             c->intake.reader->table->wake(c->intake.reader);
     }
@@ -459,6 +469,7 @@ berthi_conveyor_run(const berthi_freight *freight, const berthi_conveyor_options
     memset(&c, 0, sizeof c);
     c.context = freight->context;
     c.job = freight->job;
+    c.is_uncounted = freight->is_uncounted;
     c.chunks = freight->chunks;
     c.consumer = consumer;
     c.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;

@@ -172,6 +172,7 @@ typedef struct berthi_conveyor_stats {
 typedef struct berthi_freight {
     berth_context *context;
     berth_job *job; /* progress (span bytes as they are consumed) and cancel; or NULL */
+    bool is_uncounted; /* its bytes are none of those that the job counts */
     const berthi_file *files;
     uint32_t file_count;
     const berthi_chunks *chunks; /* of these files */

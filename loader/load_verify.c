@@ -11,6 +11,7 @@
 #include "loader/load_job.h"
 #include "loader/manifest.h"
 #include "loader/paths.h"
+#include "loader/stranded.h"
 
 /* True where the berth stays on the disk, as it is stored there, or is not read at all. */
 static bool
@@ -175,8 +176,11 @@ count_bytes(berthi_load *load, berth_error *error)
 berth_status
 berthi_load_verify_init(berthi_load *load, berth_error *error)
 {
+    const berthi_header_reads reads = { .job = load->job,
+                                        .wait_ns = berthi_wait_ns(load->options.wait_ms),
+                                        .no_uring = load->options.no_uring != 0 };
     berthi_load_verify *const v = &load->verify;
-    berth_status status = berthi_promises_read(&v->promises, error);
+    berth_status status = berthi_promises_read(&v->promises, &reads, error);
 
     if (status != BERTH_OK || !v->promises.is_on)
         return status;

@@ -4,10 +4,7 @@
 
 #include <string.h>
 
-#include "kernels/digest.h"
 #include "loader/checkpoint.h"
-
-#define HEADER_PIECE (UINT64_C(64) << 10)
 
 /* ------------------------------------------------------------------------- object */
 
@@ -118,27 +115,6 @@ read_manifest(berthi_promises *p, bool *out_is_on, berth_error *error)
     return BERTH_OK;
 }
 
-/* As it lies in the file that was opened: what was parsed of it is changed. */
-static berth_status
-digest_header(const berthi_shard *shard, uint8_t *buffer, uint32_t *out_crc,
-              berth_error *error)
-{
-    const uint64_t bytes = BERTHI_HEADER_PREFIX + shard->header_bytes;
-    berth_status status = BERTH_OK;
-
-    *out_crc = 0;
-    for (uint64_t at = 0; at < bytes && status == BERTH_OK;) {
-        const uint64_t piece = berthi_min_u64(bytes - at, HEADER_PIECE);
-
-        status = berthi_file_read(&shard->file, buffer, piece, at, "verifying the header",
-                                  error);
-        if (status == BERTH_OK)
-            *out_crc = berthi_digest_crc32(*out_crc, buffer, (size_t)piece);
-        at += piece;
-    }
-    return status;
-}
-
 static berth_status
 pass_mismatch(berthi_promises *p, const berth_error *details, berth_error *error)
 {
@@ -152,35 +128,40 @@ pass_mismatch(berthi_promises *p, const berth_error *details, berth_error *error
     return details->status;
 }
 
+/* In the order of the shards, whatever the order of their bytes was. */
 static berth_status
-check_header(berthi_promises *p, uint32_t number, uint8_t *buffer, berth_error *error)
+compare_headers(berthi_promises *p, const uint32_t *actual, berth_error *error)
 {
-    const berthi_shard *const shard = &p->checkpoint->shards[number];
-    berth_error details;
-    uint32_t crc;
-    berth_status status = digest_header(shard, buffer, &crc, error);
+    berth_status status = BERTH_OK;
 
-    if (status != BERTH_OK)
-        return status;
-    status = berthi_crcs_compare(&(berthi_about){ .file = shard->file.path },
-                                 atomic_load(&p->crcs.headers[number]), crc, &details);
-    return status == BERTH_OK ? BERTH_OK : pass_mismatch(p, &details, error);
+    for (uint32_t i = 0; i < p->crcs.shard_count && status == BERTH_OK; i++) {
+        const berthi_about about = { .file = p->checkpoint->shards[i].file.path };
+        berth_error details;
+
+        if (p->crcs.has_header[i]
+            && berthi_crcs_compare(&about, atomic_load(&p->crcs.headers[i]), actual[i],
+                                   &details)
+                   != BERTH_OK)
+            status = pass_mismatch(p, &details, error);
+    }
+    return status;
 }
 
 /* A header that is another gives the same bytes other names, shapes or dtypes. */
 static berth_status
-check_headers(berthi_promises *p, berth_error *error)
+check_headers(berthi_promises *p, const berthi_header_reads *reads, berth_error *error)
 {
-    uint8_t *const buffer =
-        berthi_memory_alloc(p->context, BERTHI_PURPOSE_SCRATCH, HEADER_PIECE);
-    berth_status status = BERTH_OK;
+    const uint64_t bytes = p->crcs.shard_count * sizeof(uint32_t);
+    uint32_t *const actual = berthi_memory_alloc(p->context, BERTHI_PURPOSE_SCRATCH, bytes);
+    berth_status status;
 
-    if (buffer == NULL)
+    if (actual == NULL)
         return berthi_fail_memory(error, "verifying headers");
-    for (uint32_t i = 0; i < p->crcs.shard_count && status == BERTH_OK; i++)
-        if (p->crcs.has_header[i])
-            status = check_header(p, i, buffer, error);
-    berthi_memory_free(p->context, BERTHI_PURPOSE_SCRATCH, buffer, HEADER_PIECE);
+    status = berthi_header_digest(p->context, p->checkpoint, p->crcs.has_header, reads, actual,
+                                  error);
+    if (status == BERTH_OK)
+        status = compare_headers(p, actual, error);
+    berthi_memory_free(p->context, BERTHI_PURPOSE_SCRATCH, actual, bytes);
     return status;
 }
 
@@ -200,7 +181,7 @@ alloc_held(berthi_promises *p, berth_error *error)
 
 /* What reading leaves behind where there is no manifest is of no use. */
 static berth_status
-read_all(berthi_promises *p, berth_error *error)
+read_all(berthi_promises *p, const berthi_header_reads *reads, berth_error *error)
 {
     bool is_there = false;
     berth_status status = read_manifest(p, &is_there, error);
@@ -214,7 +195,7 @@ read_all(berthi_promises *p, berth_error *error)
     if (p->options.mode == BERTH_LOAD_VERIFY_WARN)
         atomic_store(&p->mismatches, p->entries);
     if (status == BERTH_OK)
-        status = check_headers(p, error);
+        status = check_headers(p, reads, error);
     if (status == BERTH_OK)
         status = alloc_held(p, error);
     p->is_on = status == BERTH_OK;
@@ -222,14 +203,15 @@ read_all(berthi_promises *p, berth_error *error)
 }
 
 berth_status
-berthi_promises_read(berthi_promises *p, berth_error *error)
+berthi_promises_read(berthi_promises *p, const berthi_header_reads *reads,
+                     berth_error *error)
 {
     berth_status status;
 
     if (p->options.mode == BERTH_LOAD_VERIFY_NONE)
         return BERTH_OK;
     status = berthi_crcs_init(&p->crcs, p->context, p->checkpoint, error);
-    return status == BERTH_OK ? read_all(p, error) : status;
+    return status == BERTH_OK ? read_all(p, reads, error) : status;
 }
 
 /* ---------------------------------------------------------------------- comparing */

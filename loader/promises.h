@@ -26,6 +26,7 @@
 #include <stdint.h>
 
 #include "loader/crcs.h"
+#include "loader/header_digest.h"
 
 /* What is asked for; texts are borrowed. */
 typedef struct berthi_promises_options {
@@ -64,9 +65,10 @@ void berthi_promises_fini(berthi_promises *promises);
 /*
  * Reads the manifest, and of the model what it promises of headers. `is_on` stays false
  * where none is wanted, or none is there and none has to be. MANIFEST_ENTRY, DIGEST: it is
- * not of this model; or what reading a manifest fails with.
+ * not of this model; or what reading a manifest, or headers, fails with.
  */
-berth_status berthi_promises_read(berthi_promises *promises, berth_error *error);
+berth_status berthi_promises_read(berthi_promises *promises, const berthi_header_reads *reads,
+                                  berth_error *error);
 
 /* The tensor is not, or not all, read: what is promised of it is not compared. */
 void berthi_promises_leave(berthi_promises *promises, uint64_t tensor);

@@ -176,6 +176,33 @@ test_loads(void)
             check_load(&loads[i], folder, first);
 }
 
+/*
+ * Headers that a manifest has something to say of are read before there is a model: the first
+ * reads are theirs.
+ */
+static void
+test_headers(void)
+{
+    const char *const folder = loaded_llama(2, "BF16", 2);
+    berth_plan_options options = loaded_options("cpu=64MiB");
+    loaded l;
+
+    (void)loaded_manifest(folder);
+    loaded_begin(&l, folder, &options, NULL);
+    for (uint64_t first = 0; first < 2; first++) {
+        fail_to_load(&l, folder, first);
+        CHECK_EQ(l.report.allocated_bytes, 0);
+        recover(l.p.context);
+        l.options.wait_ms = 0;
+        loaded_load(&l);
+        CHECK_EQ(l.status, BERTH_OK);
+        CHECK_GT(l.report.verified_tensors, 0);
+        loaded_unload(&l);
+    }
+    stop_tricks();
+    loaded_end(&l);
+}
+
 /* A model that was there before is as it was, and can be used meanwhile. */
 static void
 test_other_models(void)
@@ -233,17 +260,27 @@ cancel_load(const char *folder, uint64_t wait_ms)
 
 /* Whoever cancels waits no longer than for the time-out. */
 static void
-test_cancel(void)
+check_cancel(bool has_manifest)
 {
     const char *const folder = loaded_llama(2, "BF16", 1);
     uint64_t wait_ms = 2 * WAIT_MS;
-    uint64_t taken_ns = cancel_load(folder, wait_ms);
+    uint64_t taken_ns;
 
+    if (has_manifest)
+        (void)loaded_manifest(folder);
+    taken_ns = cancel_load(folder, wait_ms);
     while (!is_in_time(taken_ns, wait_ms) && wait_ms < WAIT_MS_MOST) {
         wait_ms *= 2;
         taken_ns = cancel_load(folder, wait_ms);
     }
     CHECK_LT(taken_ns, wait_ms * MS_NS + SLACK_NS);
+}
+
+static void
+test_cancel(void)
+{
+    check_cancel(false);
+    check_cancel(true);
 }
 
 /* Threads that read are left behind asleep, and end when their reads do. */
@@ -591,6 +628,7 @@ main(int argc, char **argv)
 {
     t_begin(argc, argv);
     T_RUN(test_loads);
+    T_RUN(test_headers);
     T_RUN(test_other_models);
     T_RUN(test_cancel);
     T_RUN(test_next_job_gives_back);

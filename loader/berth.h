@@ -1403,7 +1403,8 @@ typedef struct berth_plan_options {
     const char *link_file;  /* path of measured ones, berth-links(5)                  */
     uint64_t staging_bytes; /* pinned for each GPU; 0: 256 MiB. All of them have an eighth
                                of the host memory that can be used at most            */
-    berth_finding_function finding; /* what may not be meant                          */
+    berth_finding_function finding; /* what may not be meant; and of a plan that is refused for
+                               several tiers each one, as an error with its numbers   */
     void *finding_user;
     const char *link_text;  /* what such a file holds: berth_bench_links(). Not together
                                with link_file                                         */
@@ -1473,8 +1474,8 @@ berth_plan_options_init(berth_plan_options *options)
  * Returns BERTH_OK, BERTH_EINVAL (options, a map that does not cover the model, a tensor
  * that ranks cannot share evenly), BERTH_ENOFIT (naming the tier, the bytes missing and
  * the smallest change that would do; where that is one of several tiers, the message names
- * all of them), BERTH_EUNSUPPORTED, BERTH_EFORMAT, BERTH_ENOENT,
- * BERTH_EIO, BERTH_ENOMEM.
+ * all of them, and each is a finding: ->expected it would take, ->actual is its budget),
+ * BERTH_EUNSUPPORTED, BERTH_EFORMAT, BERTH_ENOENT, BERTH_EIO, BERTH_ENOMEM.
  */
 BERTH_API berth_status berth_plan_create(berth_context *context,
                                          const berth_checkpoint *checkpoint,

@@ -216,7 +216,7 @@ has_stacks_away(const berthi_plan_source *source, const berth_plan *plan)
 static berth_status
 make(berth_context *context, const berth_checkpoint *checkpoint,
      const berth_plan_options *options, berth_plan **out_plan, bool *out_is_away,
-     berth_error *error)
+     berthi_plan_lacks *lacks, berth_error *error)
 {
     berthi_plan_source source;
     berth_plan *plan = NULL;
@@ -224,9 +224,11 @@ make(berth_context *context, const berth_checkpoint *checkpoint,
 
     *out_plan = NULL;
     *out_is_away = false;
+    lacks->count = 0;
     status = berthi_plan_source_init(&source, context, checkpoint, options, error);
     if (status != BERTH_OK)
         return status;
+    source.input.lacks = lacks;
     status = berthi_plan_make(context, &source.input, &plan, error);
     if (status == BERTH_OK)
         status = make_map(plan, &source, error);
@@ -256,9 +258,10 @@ is_smaller_change(const berth_error *a, const berth_error *b)
 static berth_status
 take_apart(berth_context *context, const berth_checkpoint *checkpoint,
            const berth_plan_options *options, berth_status status, berth_plan **plan,
-           berth_error *error)
+           berthi_plan_lacks *lacks, berth_error *error)
 {
     berth_plan_options mine = *options;
+    berthi_plan_lacks others;
     berth_plan *apart;
     berth_error why;
     bool is_away;
@@ -266,12 +269,14 @@ take_apart(berth_context *context, const berth_checkpoint *checkpoint,
 
     mine.stacks = BERTH_STACKS_APART;
     mine.finding = NULL; /* told already */
-    other = make(context, checkpoint, &mine, &apart, &is_away, &why);
+    other = make(context, checkpoint, &mine, &apart, &is_away, &others, &why);
     if (other == BERTH_ENOFIT && status == BERTH_OK)
         return BERTH_OK;
     if (other != BERTH_OK) {
-        if (error != NULL && (other != BERTH_ENOFIT || is_smaller_change(&why, error)))
+        if (other != BERTH_ENOFIT || is_smaller_change(&why, error)) {
             *error = why;
+            *lacks = others;
+        }
         berthi_plan_free(*plan);
         *plan = NULL;
         return other;
@@ -286,6 +291,33 @@ take_apart(berth_context *context, const berth_checkpoint *checkpoint,
     return BERTH_OK;
 }
 
+/* The message of the error has them all, for people; programs get one finding each. */
+static void
+tell_lacks(const berth_plan_options *options, const berthi_plan_lacks *lacks)
+{
+    for (uint32_t i = 0; options->finding != NULL && i < lacks->count; i++) {
+        const uint64_t budget = lacks->at[i].budget;
+        char name[BERTHI_TIER_NAME];
+        char size[32];
+        berth_error details;
+        berth_finding finding = { .severity = BERTH_SEVERITY_ERROR, .details = &details };
+
+        finding.name = berthi_tier_name(&lacks->at[i].tier, name);
+        finding.name_length = strlen(name);
+        berthi_plan_raise_format(lacks->at[i].raise, size);
+        (void)berthi_fail(&details, BERTH_REASON_NO_FIT,
+                          &(berthi_about){ .tensor = name,
+                                           .tensor_length = strlen(name),
+                                           .has = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL
+                                                  | BERTH_HAS_BYTES,
+                                           .expected = berthi_add_capped(
+                                               budget, lacks->at[i].raise),
+                                           .actual = budget },
+                          "is short of %s, whatever the others get", size);
+        options->finding(options->finding_user, &finding);
+    }
+}
+
 berth_status
 berth_plan_create(berth_context *context, const berth_checkpoint *checkpoint,
                   const berth_plan_options *options, berth_plan **out_plan,
@@ -293,9 +325,13 @@ berth_plan_create(berth_context *context, const berth_checkpoint *checkpoint,
 {
     berth_plan_options defaults;
     berth_plan_options mine;
+    berthi_plan_lacks lacks;
+    berth_error ignored;
     berth_status status;
     bool is_away;
 
+    if (error == NULL)
+        error = &ignored; /* what is short decides which refusal is told */
     berthi_error_clear(error);
     if (out_plan == NULL)
         return berthi_fail_argument(error, "out_plan", "is NULL");
@@ -319,9 +355,11 @@ berth_plan_create(berth_context *context, const berth_checkpoint *checkpoint,
         status = berthi_plan_check_training(&mine, error);
     if (status != BERTH_OK)
         return status;
-    status = make(context, checkpoint, &mine, out_plan, &is_away, error);
+    status = make(context, checkpoint, &mine, out_plan, &is_away, &lacks, error);
     if (is_away && mine.stacks == BERTH_STACKS_AUTO)
-        status = take_apart(context, checkpoint, &mine, status, out_plan, error);
+        status = take_apart(context, checkpoint, &mine, status, out_plan, &lacks, error);
+    if (status == BERTH_ENOFIT)
+        tell_lacks(&mine, &lacks);
     if (status == BERTH_OK && (mine.mode != NULL || mine.device_map != NULL))
         tell_missing(&mine, *out_plan);
     return status;

@@ -95,6 +95,16 @@ typedef struct berthi_plan_tier_input {
     int32_t memory_source;
 } berthi_plan_tier_input;
 
+/* Of a plan that is refused: tiers that are short, where more of one would not do. */
+typedef struct berthi_plan_lacks {
+    uint32_t count;
+    struct {
+        berthi_tier tier;
+        uint64_t budget;
+        uint64_t raise; /* of it, at least */
+    } at[BERTHI_TIER_LIMIT];
+} berthi_plan_lacks;
+
 typedef struct berthi_plan_input {
     const berthi_plan_tensor *tensors; /* layers ascending, in a layer by name, stacks last */
     uint32_t tensor_count;
@@ -116,6 +126,7 @@ typedef struct berthi_plan_input {
     bool no_offload;
     bool is_mapped;          /* every tensor has a tier: it is followed, budgets or not */
     bool is_trial;           /* nobody reads why it does not fit */
+    berthi_plan_lacks *lacks; /* filled where several tiers are short; NULL: not wanted */
     const berthi_train_input *train; /* NULL: inference */
     berth_plan_summary summary; /* type, dtype, digest, ...: what is only passed on */
 } berthi_plan_input;

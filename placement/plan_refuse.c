@@ -252,6 +252,22 @@ list_others(const berthi_plan_work *work, const berthi_plan_growth *growth, uint
     }
 }
 
+static void
+keep_lacks(const berthi_plan_work *work, const berthi_plan_growth *growth)
+{
+    berthi_plan_lacks *const lacks = work->input->lacks;
+
+    for (uint32_t t = 0; lacks != NULL && t < work->input->tier_count; t++) {
+        const berthi_plan_tier_input *const input = &work->input->tiers[t];
+
+        if (growth->raise[t] == 0)
+            continue;
+        lacks->at[lacks->count].tier = input->tier;
+        lacks->at[lacks->count].budget = input->budget;
+        lacks->at[lacks->count++].raise = growth->raise[t];
+    }
+}
+
 /* All that are short, each whatever the others get; OK: that are not several. */
 static berth_status
 tell_several(const berthi_plan_work *work, berth_error *error)
@@ -272,6 +288,7 @@ tell_several(const berthi_plan_work *work, berth_error *error)
     list_others(work, &growth, first.tier, others, sizeof others);
     if (others[0] == '\0')
         return BERTH_OK;
+    keep_lacks(work, &growth);
     first.raise = growth.raise[first.tier];
     (void)snprintf(why, sizeof why, "%s%s", others, is_enough ? together : each);
     return fail_short(work, &first, why, error);

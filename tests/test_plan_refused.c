@@ -265,6 +265,81 @@ test_no_fit(void)
 }
 
 /* What the refusal asks for is enough, and one alignment less is not. */
+typedef struct lacks {
+    berth_error at[4];
+    uint32_t count;
+} lacks;
+
+static void
+keep_lack(void *user, const berth_finding *finding)
+{
+    lacks *const found = user;
+
+    CHECK_EQ(finding->severity, BERTH_SEVERITY_ERROR);
+    CHECK_EQ(finding->name_length, strlen(finding->details->tensor));
+    CHECK_STR(finding->name, finding->details->tensor);
+    if (found->count < 4)
+        found->at[found->count] = *finding->details;
+    found->count++;
+}
+
+/* Of a plan that lies as it has to; the tiers that are told to be short. */
+static lacks
+find_lacks(const char *memory, berth_error *error)
+{
+    static const char *const pins[] = { "model.layers.0=0", "model.layers.1=1", "lm_head=1",
+                                        "model.norm=1", "model.embed_tokens=cpu" };
+    berth_plan_options options = loaded_options(memory);
+    lacks found = { .count = 0 };
+    berth_plan *plan;
+    planned p;
+
+    options.pins = pins;
+    options.pin_count = 5;
+    planned_begin(&p, planned_llama(2, false), &options);
+    options.finding = keep_lack;
+    options.finding_user = &found;
+    CHECK_EQ(berth_plan_create(p.context, p.checkpoint, &options, &plan, error),
+             BERTH_ENOFIT);
+    CHECK_EQ(berth_plan_create(p.context, p.checkpoint, &options, &plan, NULL), BERTH_ENOFIT);
+    found.count /= 2;
+    planned_end(&p);
+    return found;
+}
+
+/* Each tier of several is a finding, too, with its numbers. */
+static void
+test_several_are_short(void)
+{
+    static const char *const names[] = { "cuda:0", "cuda:1", "cpu" };
+    static const uint64_t budgets[] = { MIB, 2 * MIB, 3 * MIB };
+    char memory[128];
+    berth_error error;
+    berth_plan_options options;
+    planned p;
+    lacks found = find_lacks("0=1MiB,1=2MiB,cpu=3MiB", &error);
+
+    T_REQUIRE(found.count == 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK_STR(found.at[i].tensor, names[i]);
+        CHECK_EQ(found.at[i].reason, BERTH_REASON_NO_FIT);
+        CHECK_EQ(found.at[i].actual, budgets[i]);
+        CHECK_GT(found.at[i].expected, budgets[i]);
+        CHECK_CONTAINS(found.at[i].message, "is short of ");
+    }
+    CHECK_STR(error.tensor, names[0]);
+    CHECK_EQ(error.expected, found.at[0].expected);
+    CHECK_EQ(find_lacks("0=1MiB,1=1GiB,cpu=1GiB", &error).count, 0); /* one: the error */
+    snprintf(memory, sizeof memory, "0=%llu,1=%llu,cpu=%llu",
+             (unsigned long long)found.at[0].expected,
+             (unsigned long long)found.at[1].expected,
+             (unsigned long long)found.at[2].expected);
+    options = loaded_options(memory);
+    planned_begin(&p, planned_llama(2, false), &options);
+    CHECK_EQ(p.status, BERTH_OK);
+    planned_end(&p);
+}
+
 static void
 test_smallest_change(void)
 {
@@ -425,6 +500,7 @@ main(int argc, char **argv)
     T_RUN(test_values_that_nobody_has);
     T_RUN(test_pins_refused);
     T_RUN(test_no_fit);
+    T_RUN(test_several_are_short);
     T_RUN(test_smallest_change);
     T_RUN(test_numbers_that_are_none);
     T_RUN(test_error_of_before);

@@ -243,7 +243,7 @@ make_plan(loading *l)
         options->max_memory = load_budgets(l->s->context, l->devices, l->budgets);
     options->devices = l->devices;
     options->context = 0;
-    options->finding = session_finding;
+    options->finding = session_plan_finding;
     options->finding_user = l->s;
     status = berth_plan_create(l->s->context, l->checkpoint, options, &l->plan, &error);
     return session_tell(l->s, status, &error);

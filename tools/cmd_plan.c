@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_plan.c - `berth plan`: where every byte of a model goes, and why. */
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include "tools/commands.h"
 #include "tools/input.h"
 #include "tools/interrupt.h"
+#include "tools/json_error.h"
 #include "tools/plan_print.h"
 #include "tools/save.h"
 
@@ -112,9 +114,66 @@ static const char *const plan_description[] = {
     "smallest change that would do; where several tiers are short and each lacks so much "
     "whatever the others get, it names all of them. With --json that is an object, too: "
     "`status`, `exit_code`, `error` as in berth-json(5), whose `tensor` is the tier, or the "
-    "first, `expected` what it would take and `actual` what it has.",
+    "first, `expected` what it would take and `actual` what it has; `short` lists the tiers "
+    "that the message names: `tier`, `needed`, `budget`, `lacking`.",
     NULL,
 };
+
+/* ------------------------------------------------------------------- what is short */
+
+static void
+add_lack(planning *p, const berth_error *error)
+{
+    const uint32_t numbers = BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL;
+    plan_lack *const lack = &p->lacks[p->lack_count];
+
+    if (error->reason != BERTH_REASON_NO_FIT || (error->has & numbers) != numbers
+        || error->expected < error->actual || p->lack_count == PLAN_LACKS)
+        return;
+    snprintf(lack->tier, sizeof lack->tier, "%.*s", (int)sizeof lack->tier - 1, error->tensor);
+    lack->needed = error->expected;
+    lack->budget = error->actual;
+    p->lack_count++;
+}
+
+static void
+on_finding(void *user, const berth_finding *finding)
+{
+    planning *const p = user;
+
+    if (finding->severity == BERTH_SEVERITY_ERROR)
+        add_lack(p, finding->details);
+    if (p->a->check != NULL)
+        session_finding(p->s, finding);
+    else
+        session_plan_finding(p->s, finding);
+}
+
+/* For programs, in place of the plan: why there is none, and each tier that is short. */
+static void
+write_refusal(const planning *p)
+{
+    json_writer w;
+
+    json_begin(&w, &p->s->out, false);
+    json_object_begin(&w, NULL);
+    json_status(&w, BERTH_ENOFIT);
+    json_error_object(&w, cli_told());
+    json_array_begin(&w, "short");
+    for (uint32_t i = 0; i < p->lack_count; i++) {
+        const plan_lack *const lack = &p->lacks[i];
+
+        json_object_begin(&w, NULL);
+        json_text(&w, "tier", lack->tier);
+        json_number(&w, "needed", lack->needed);
+        json_number(&w, "budget", lack->budget);
+        json_number(&w, "lacking", lack->needed - lack->budget);
+        json_object_end(&w);
+    }
+    json_array_end(&w);
+    json_object_end(&w);
+    json_end(&w);
+}
 
 /* ------------------------------------------------------------------------- plan */
 
@@ -128,14 +187,19 @@ make_plan(planning *p)
         status = berth_plan_open(p->s->context, p->a->check, &p->plan, &error);
         if (status == BERTH_OK)
             status = berth_plan_check(p->plan, p->s->context, p->checkpoint,
-                                      p->a->max_memory, session_finding, p->s, &error);
+                                      p->a->max_memory, on_finding, p, &error);
     } else {
-        p->options.finding = session_finding;
-        p->options.finding_user = p->s;
+        p->options.finding = on_finding;
+        p->options.finding_user = p;
         status = berth_plan_create(p->s->context, p->checkpoint, &p->options, &p->plan,
                                    &error);
     }
-    return session_tell(p->s, status, &error);
+    if (status == BERTH_ENOFIT && p->lack_count == 0)
+        add_lack(p, &error);
+    status = session_tell(p->s, status, &error);
+    if (status == BERTH_ENOFIT && cli_is_given(p->s->call, "json"))
+        write_refusal(p);
+    return status;
 }
 
 static berth_status

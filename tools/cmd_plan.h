@@ -44,6 +44,15 @@ typedef struct plan_arguments {
     bool wants_json;
 } plan_arguments;
 
+#define PLAN_LACKS 128u /* more than there are tiers */
+
+/* A tier that is short. */
+typedef struct plan_lack {
+    char tier[32];
+    uint64_t needed;
+    uint64_t budget;
+} plan_lack;
+
 /* What a run owns. */
 typedef struct planning {
     session *s;
@@ -54,6 +63,8 @@ typedef struct planning {
     berth_checkpoint *checkpoint;
     berth_plan *plan;
     uint32_t layer; /* of --explain */
+    plan_lack lacks[PLAN_LACKS]; /* of a plan that does not fit */
+    uint32_t lack_count;
 } planning;
 
 /* Options that go together; nothing has been opened. */

@@ -90,6 +90,13 @@ session_finding(void *user, const berth_finding *finding)
         session_print_finding(s, finding);
 }
 
+void
+session_plan_finding(void *user, const berth_finding *finding)
+{
+    if (finding->severity != BERTH_SEVERITY_ERROR)
+        session_finding(user, finding);
+}
+
 berth_status
 session_tell(session *s, berth_status status, const berth_error *error)
 {

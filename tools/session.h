@@ -70,6 +70,11 @@ void session_print_heading(session *s, const char *text);
 void session_print_finding(session *s, const berth_finding *finding);
 /* A berth_finding_function, `user` being the session: the first error is remembered. */
 void session_finding(void *user, const berth_finding *finding);
+/*
+ * The same of berth_plan_create(): its error names all tiers that are short, which are not told
+ * one by one besides.
+ */
+void session_plan_finding(void *user, const berth_finding *finding);
 /* Returns `status`; its error is printed, unless a finding was one. */
 berth_status session_tell(session *s, berth_status status, const berth_error *error);
 

@@ -1,84 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shape_family.c - the table of model types; see shape_family.h. */
+/*
+ * shape_family.c - the table of model types, of those that only write; the others are
+ * shape_readers.c's; see shape_family.h.
+ */
 #include "placement/shape_family.h"
 
 #include <string.h>
 
-#include "placement/shape.h"
-
-static const berthi_family_names llama = { "q_proj",    "k_proj",  "v_proj",   "o_proj",
-                                           "gate_proj", "up_proj", "down_proj" };
-static const berthi_family_names phi3 = { "qkv_proj", NULL,           NULL,       "o_proj",
-                                          NULL,       "gate_up_proj", "down_proj" };
-static const berthi_family_names phi = { "q_proj", "k_proj", "v_proj", "dense",
-                                         NULL,     "fc1",    "fc2" };
-static const berthi_family_names gpt2 = { "c_attn", NULL,   NULL, "c_proj",
-                                          NULL,     "c_fc", "c_proj" };
-static const berthi_family_names neox = { "query_key_value", NULL,
-                                          NULL,              "dense",
-                                          NULL,              "dense_h_to_4h",
-                                          "dense_4h_to_h" };
-static const berthi_family_names opt = { "q_proj", "k_proj", "v_proj", "out_proj",
-                                         NULL,     "fc1",    "fc2" };
-static const berthi_family_names bert = { "query", "key",   "value", "dense",
-                                          NULL,    "dense", "dense" };
-static const berthi_family_names star = { "q_proj", "k_proj", "v_proj", "o_proj",
-                                          NULL,     "c_fc",   "c_proj" };
-static const berthi_family_names fused_up = { "q_proj", "k_proj",       "v_proj",   "o_proj",
-                                              NULL,     "gate_up_proj", "down_proj" };
-static const berthi_family_names nano = { "q_proj", "k_proj", "v_proj", "o_proj",
-                                          NULL,     "fc1",    "fc2" };
-static const berthi_family_names gptj = { "q_proj", "k_proj", "v_proj", "out_proj",
-                                          NULL,     "fc_in",  "fc_out" };
-static const berthi_family_names codegen = { "qkv_proj", NULL,    NULL,    "out_proj",
-                                             NULL,       "fc_in", "fc_out" };
-static const berthi_family_names gpt_neo = { "q_proj", "k_proj", "v_proj", "out_proj",
-                                             NULL,     "c_fc",   "c_proj" };
-static const berthi_family_names mpt = { "Wqkv", NULL,      NULL,       "out_proj",
-                                         NULL,   "up_proj", "down_proj" };
-static const berthi_family_names t5 = { "q", "k", "v", "o", "wi_0", "wi", "wo" };
-static const berthi_family_names mixtral = { "q_proj", "k_proj", "v_proj", "o_proj",
-                                             "w1",     "w3",     "w2" };
-static const berthi_family_names lfm2 = { "q_proj", "k_proj", "v_proj", "out_proj",
-                                          "w1",     "w3",     "w2" };
-static const berthi_family_names albert = { "query", "key", "value",     "dense",
-                                            NULL,    "ffn", "ffn_output" };
-static const berthi_family_names deberta = { "in_proj", NULL,    NULL,   "dense",
-                                             NULL,      "dense", "dense" };
-static const berthi_family_names deberta_v2 = { "query_proj", "key_proj", "value_proj", "dense",
-                                                NULL,         "dense",    "dense" };
-static const berthi_family_names distilbert = { "q_lin", "k_lin", "v_lin", "out_lin",
-                                                NULL,    "lin1",  "lin2" };
-static const berthi_family_names modernbert = { "Wqkv", NULL, NULL, "Wo", NULL, "Wi", "Wo" };
-static const berthi_family_names modernbert_decoder = { "q_proj", "k_proj", "v_proj", "Wo",
-                                                        NULL,     "Wi",     "Wo" };
-static const berthi_family_names ctrl = { "Wq", "Wk", "Wv", "dense", NULL, "0", "2" };
-static const berthi_family_names xlnet = { "q", "k", "v", "o", NULL, "layer_1", "layer_2" };
-static const berthi_family_names rwkv = { NULL, NULL, NULL, NULL, NULL, "key", "value" };
-static const berthi_family_names lfm3 = { "q_proj", "k_proj", "v_proj", "o_proj",
-                                          "w1",     "w3",     "w2" };
-static const berthi_family_names moshi = { "linear", "linear", "linear", "linear",
-                                           NULL,     "fc1",    "fc2" };
-static const berthi_family_names jetmoe = { NULL, NULL,           NULL,           NULL,
-                                            NULL, "input_linear", "output_linear" };
-static const berthi_family_names mpnet = { "q", "k", "v", "o", NULL, "dense", "dense" };
-
-#define F(flag) BERTHI_FAMILY_##flag
-#define T(trait) BERTHI_TRAIT_##trait
-#define BIASES (F(QKV_BIAS) | F(MLP_BIAS) | F(NORM_BIAS))
-#define GPT2_FLAGS \
-    (F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TIES) | F(CLASSIC) | F(FUSED_QKV))
-/* BERT has its norms behind the halves of a layer, so one behind the words; others before. */
-#define NORM_FIRST_FLAGS \
-    (F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TIES) | F(CLASSIC) | F(BOTH_WAYS) | F(TWO_BIASES))
-#define BERT_FLAGS (NORM_FIRST_FLAGS | F(WORD_NORM) | F(NO_LAST_NORM))
-#define XLM_FLAGS ((BERT_FLAGS & ~F(TWO_BIASES)) | F(NO_TYPES))
-#define XLM_TRAITS (T(BARE_HEAD) | T(BARE_LABELS) | T(LANGUAGES))
-#define BART_FLAGS (F(PLAIN_MLP) | BIASES | F(TIES) | F(CLASSIC) | F(ENCODER))
-/* With a bias of the logits, which is kept beside the model. */
-#define LOGITS_FLAGS (BART_FLAGS | F(POSITIONS) | F(HEAD_BIAS))
-#define GPTJ_FLAGS (F(PLAIN_MLP) | F(MLP_BIAS) | F(NORM_BIAS) | F(HEAD_BIAS) | F(CLASSIC))
-#define QWEN3_5_FLAGS (F(HEAD_NORMS) | F(SHARED_GATE) | F(QUERY_GATE) | F(SPLIT_DELTA))
+#include "placement/shape_rows.h"
 
 /* Everybody else's: Llama's layer, and no defaults. */
 static const berthi_family other = { .model_type = "other", .names = &llama, .norms = 2 };
@@ -88,8 +17,6 @@ static const berthi_family families[] = {
       .intermediate = 11008, .layers = 32, .vocabulary = 32000 },
     { .model_type = "afmoe", .names = &llama, .norms = 4,
       .flags = F(HEAD_NORMS) | F(GATE_APART) | F(CORRECTION) },
-    { .model_type = "albert", .traits = T(POOLER), .names = &albert, .norms = 2,
-      .flags = BERT_FLAGS | F(NARROW) | F(SHARED_LAYERS) },
     { .model_type = "apertus", .names = &llama, .flags = F(PLAIN_MLP) | F(HEAD_NORMS),
       .norms = 2, .numbers = 4 },
     { .model_type = "arcee", .names = &llama, .flags = F(PLAIN_MLP), .norms = 2 },
@@ -100,27 +27,11 @@ static const berthi_family families[] = {
       .flags = F(CORRECTION) | F(NEVER_TIES), .traits = T(HEAD_GATES) | T(KEY_GATES),
       .state = BERTHI_STATE_RANKED },
     { .model_type = "bamba", .names = &llama, .flags = F(LISTED), .norms = 2 },
-    { .model_type = "bart", .traits = T(THREE_LABELS), .names = &opt, .norms = 2,
-      .flags = LOGITS_FLAGS | F(TWO_ROWS) | F(WORD_NORM) | F(NO_LAST_NORM) },
-    { .model_type = "bert", .traits = T(POOLER), .names = &bert, .flags = BERT_FLAGS,
-      .norms = 2 },
-    { .model_type = "bert-generation", .names = &bert, .norms = 2,
-      .flags = BERT_FLAGS | F(NO_TYPES), .traits = T(BARE_HEAD) },
-    { .model_type = "big_bird", .names = &bert, .norms = 2,
-      .flags = BERT_FLAGS | F(OUTPUT_BIAS), .traits = T(ALWAYS_POOLS) | T(ASKED_QKV) },
-    { .model_type = "bigbird_pegasus", .names = &opt, .norms = 2,
-      .flags = LOGITS_FLAGS | F(WORD_NORM) | F(NO_LAST_NORM),
-      .traits = T(ASKED_QKV) | T(ALONE_APART) },
     { .model_type = "biogpt", .names = &opt, .norms = 2,
       .flags = F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TWO_ROWS) | F(TIES) | F(CLASSIC) },
     { .model_type = "bitnet", .names = &llama, .flags = F(SUB_NORMS), .norms = 2 },
-    { .model_type = "blenderbot", .names = &opt, .flags = LOGITS_FLAGS, .norms = 2 },
-    { .model_type = "blenderbot-small", .names = &opt, .norms = 2,
-      .flags = LOGITS_FLAGS | F(WORD_NORM) | F(NO_LAST_NORM) },
     { .model_type = "bloom", .names = &neox, .norms = 2,
       .flags = F(PLAIN_MLP) | BIASES | F(TIES) | F(CLASSIC) | F(FUSED_QKV) | F(WORD_NORM) },
-    { .model_type = "camembert", .traits = T(POOLER), .names = &bert,
-      .flags = BERT_FLAGS | F(PADDED), .norms = 2 },
     { .model_type = "codegen", .names = &codegen, .flags = GPTJ_FLAGS | F(FUSED_QKV),
       .norms = 1 },
     { .model_type = "cohere", .names = &llama, .norms = 1,
@@ -132,13 +43,6 @@ static const berthi_family families[] = {
     { .model_type = "ctrl", .names = &ctrl, .norms = 2,
       .flags = F(PLAIN_MLP) | BIASES | F(TIES) | F(CLASSIC) | F(HEAD_BIAS) },
     { .model_type = "cwm", .names = &llama, .norms = 2 },
-    { .model_type = "data2vec-text", .traits = T(POOLER), .names = &bert,
-      .flags = BERT_FLAGS | F(PADDED),
-      .norms = 2 },
-    { .model_type = "deberta", .names = &deberta, .norms = 2,
-      .flags = BERT_FLAGS | F(FUSED_QKV) | F(PLAIN_KEYS) | F(NO_TYPES) | F(DISTANCES) },
-    { .model_type = "deberta-v2", .names = &deberta_v2, .norms = 2,
-      .flags = BERT_FLAGS | F(NO_TYPES) | F(DISTANCES) },
     { .model_type = "deepseek_v2", .names = &llama, .norms = 2 },
     { .model_type = "deepseek_v3", .names = &llama, .flags = F(CORRECTION), .norms = 2 },
     { .model_type = "deepseek_v32", .names = &llama, .flags = F(CORRECTION) | F(BARE_MLP),
@@ -146,23 +50,13 @@ static const berthi_family families[] = {
     { .model_type = "deepseek_v4", .names = &llama, .norms = 2, .window = BERTHI_WINDOW_ALL,
       .flags = F(CORRECTION) | F(COMPRESSED) },
     { .model_type = "diffllama", .names = &llama, .norms = 2, .traits = T(LAMBDAS) },
-    { .model_type = "distilbert", .names = &distilbert, .norms = 2,
-      .flags = (BERT_FLAGS & ~F(TWO_BIASES)) | F(NO_TYPES) },
     { .model_type = "doge", .names = &llama, .flags = F(HEAD_NORMS), .norms = 2,
       .traits = T(KEY_STEPS) },
     { .model_type = "dots1", .names = &llama, .flags = F(HEAD_NORMS) | F(CORRECTION),
       .norms = 2 },
-    { .model_type = "electra", .names = &bert, .norms = 2,
-      .flags = (BERT_FLAGS & ~F(TWO_BIASES)) | F(NARROW) },
-    { .model_type = "ernie", .traits = T(POOLER), .names = &bert, .flags = BERT_FLAGS,
-      .norms = 2 },
     { .model_type = "ernie4_5", .names = &llama, .flags = F(TIES) | F(USE_BIAS), .norms = 2 },
     { .model_type = "ernie4_5_moe", .names = &llama, .norms = 2,
       .flags = F(TIES) | F(USE_BIAS) | F(HEAD_BIAS) | F(CORRECTION) },
-    { .model_type = "esm", .traits = T(POOLER), .names = &bert, .norms = 2,
-      .flags = (NORM_FIRST_FLAGS & ~F(TWO_BIASES)) | F(PADDED) | F(NO_TYPES) | F(CONTACTS) },
-    { .model_type = "eurobert", .names = &llama, .norms = 2,
-      .flags = F(BOTH_WAYS) | F(NO_TYPES) | F(PLAIN_HEAD) },
     { .model_type = "exaone4", .names = &llama, .flags = F(HEAD_NORMS), .norms = 2,
       .window = BERTHI_WINDOW_PATTERN, .pattern = 4 },
     { .model_type = "exaone_moe", .names = &llama, .flags = F(HEAD_NORMS) | F(CORRECTION),
@@ -172,8 +66,6 @@ static const berthi_family families[] = {
     { .model_type = "falcon_h1", .names = &llama, .flags = F(BESIDE_STATE), .norms = 2 },
     { .model_type = "falcon_mamba", .names = &llama, .flags = F(TIES) | F(ALL_STATE),
       .norms = 1 },
-    { .model_type = "flaubert", .names = &distilbert, .norms = 2, .flags = XLM_FLAGS,
-      .traits = XLM_TRAITS },
     { .model_type = "flex_olmo", .names = &llama, .flags = F(WIDE_NORMS), .norms = 2 },
     { .model_type = "flint", .names = &llama, .flags = F(HEAD_NORMS) | F(SINKS), .norms = 2 },
     { .model_type = "gemma", .names = &llama, .flags = F(TIES), .norms = 2 },
@@ -227,9 +119,6 @@ static const berthi_family families[] = {
       .flags = F(SHARED_IS_DENSE) | F(LISTED) },
     { .model_type = "granitemoeshared", .names = &llama, .flags = F(SHARED_IS_DENSE),
       .norms = 2 },
-    { .model_type = "gte", .names = &llama, .norms = 2,
-      .flags = BERT_FLAGS & ~(F(PLAIN_MLP) | F(MLP_BIAS) | F(POSITIONS) | F(TWO_BIASES)),
-      .traits = T(DOWN_BIAS) },
     { .model_type = "helium", .names = &llama, .flags = F(BIAS_QKV_ONLY), .norms = 2 },
     { .model_type = "hunyuan_v1_dense", .names = &llama, .flags = F(HEAD_NORMS), .norms = 2 },
     { .model_type = "hunyuan_v1_moe", .names = &llama, .norms = 2,
@@ -237,16 +126,12 @@ static const berthi_family families[] = {
     { .model_type = "hy_v3", .names = &llama, .flags = F(HEAD_NORMS) | F(CORRECTION),
       .norms = 2, .dense = 1 },
     { .model_type = "hyperclovax", .names = &llama, .norms = 2 },
-    { .model_type = "ibert", .traits = T(POOLER), .names = &bert,
-      .flags = BERT_FLAGS | F(PADDED), .norms = 2 },
     { .model_type = "internlm3", .names = &llama, .norms = 2 },
     { .model_type = "iquestcoder", .names = &llama, .norms = 2 },
     { .model_type = "jais2", .names = &llama, .flags = F(PLAIN_MLP) | BIASES, .norms = 2 },
     { .model_type = "jamba", .names = &llama, .norms = 2 },
     { .model_type = "jetmoe", .names = &jetmoe, .flags = F(TIES) | F(FUSED_UP) | F(EXPERT_HEADS),
       .norms = 2, .heads = 32 },
-    { .model_type = "jina_embeddings_v3", .traits = T(POOLER), .names = &nano, .norms = 2,
-      .flags = BERT_FLAGS & ~F(POSITIONS) },
     { .model_type = "kimi_k2", .names = &llama, .flags = F(CORRECTION), .norms = 2 },
     { .model_type = "kimi_linear", .names = &llama, .norms = 2, .dense = 1,
       .flags = F(CORRECTION) | F(FIRST_DIFFERS) | F(NEVER_TIES),
@@ -255,10 +140,6 @@ static const berthi_family families[] = {
       .norms = 4 },
     { .model_type = "laguna", .names = &llama, .norms = 2, .dense = 1, .head_dim = 128,
       .flags = F(HEAD_NORMS) | F(CORRECTION), .traits = T(HEAD_GATES) },
-    { .model_type = "layoutlm", .names = &bert, .norms = 2, .flags = BERT_FLAGS,
-      .traits = T(ALWAYS_POOLS) | T(BARE_LABELS) | T(BOXES) },
-    { .model_type = "led", .names = &opt, .norms = 2,
-      .flags = LOGITS_FLAGS | F(WORD_NORM) | F(NO_LAST_NORM) | F(GLOBAL_QKV) },
     { .model_type = "lfm2", .names = &lfm2, .flags = F(HEAD_NORMS) | F(TIES) | F(LISTED),
       .norms = 2 },
     { .model_type = "lfm2_moe", .names = &lfm2, .norms = 2,
@@ -271,19 +152,8 @@ static const berthi_family families[] = {
       .norms = 2, .window = BERTHI_WINDOW_PATTERN, .pattern = 4 },
     { .model_type = "longcat_flash", .names = &llama, .flags = F(CORRECTION), .norms = 2,
       .parts = 2 },
-    { .model_type = "longformer", .traits = T(POOLER), .names = &bert, .norms = 2,
-      .flags = BERT_FLAGS | F(PADDED) | F(GLOBAL_QKV) },
-    { .model_type = "longt5", .names = &t5, .flags = F(TIES) | F(ENCODER) | F(RELATIVE),
-      .norms = 2 },
-    { .model_type = "m2m_100", .names = &opt, .flags = BART_FLAGS, .norms = 2 },
     { .model_type = "mamba", .names = &llama, .flags = F(TIES) | F(ALL_STATE), .norms = 1 },
     { .model_type = "mamba2", .names = &llama, .flags = F(ALL_STATE) | F(MAMBA2), .norms = 1 },
-    { .model_type = "marian", .names = &opt, .norms = 2,
-      .flags = LOGITS_FLAGS | F(NO_LAST_NORM) },
-    { .model_type = "mbart", .names = &opt, .norms = 2,
-      .flags = LOGITS_FLAGS | F(TWO_ROWS) | F(WORD_NORM) },
-    { .model_type = "megatron-bert", .traits = T(POOLER), .names = &bert, .norms = 2,
-      .flags = NORM_FIRST_FLAGS },
     { .model_type = "mellum", .names = &llama, .flags = F(HEAD_NORMS), .norms = 2 },
     { .model_type = "minicpm3", .names = &llama, .flags = F(TIES), .norms = 2 },
     { .model_type = "mimo_v2_flash", .names = &llama, .norms = 2, .dense = 1,
@@ -305,36 +175,18 @@ static const berthi_family families[] = {
       .window = BERTHI_WINDOW_ALL },
     { .model_type = "mllama_text_model", .names = &llama, .norms = 2,
       .flags = F(NEVER_TIES), .traits = T(LOOKS) },
-    { .model_type = "mobilebert", .names = &bert, .norms = 2, .heads = 4,
-      .flags = BERT_FLAGS, .traits = T(POOLER) | T(BOTTLENECK) },
-    { .model_type = "modernbert", .names = &modernbert, .norms = 2,
-      .flags = F(TIES) | F(BOTH_WAYS) | F(NO_TYPES) | F(BARE_TRANSFORM) | F(FUSED_QKV)
-               | F(FUSED_UP) },
     { .model_type = "modernbert-decoder", .names = &modernbert_decoder, .norms = 2,
       .flags = F(TIES) | F(BARE_TRANSFORM) | F(FUSED_UP), .traits = T(TRANSFORM) },
     { .model_type = "moshi", .names = &moshi, .norms = 2,
       .flags = F(FUSED_UP) | F(HALF_WIDTH) | F(NEVER_TIES), .traits = T(UNSAID_WORD) },
-    { .model_type = "mpnet", .traits = T(POOLER), .names = &mpnet, .norms = 2,
-      .flags = BERT_FLAGS | F(PADDED) | F(NO_TYPES) | F(RELATIVE) },
     { .model_type = "mpt", .names = &mpt, .norms = 2,
       .flags = F(PLAIN_MLP) | F(TIES) | F(CLASSIC) | F(FUSED_QKV) },
-    { .model_type = "mra", .names = &bert, .norms = 2, .flags = BERT_FLAGS | F(TWO_ROWS) },
-    { .model_type = "mt5", .names = &t5, .flags = F(TIES) | F(ENCODER) | F(RELATIVE),
-      .norms = 2 },
-    { .model_type = "mvp", .names = &opt, .norms = 2,
-      .flags = LOGITS_FLAGS | F(TWO_ROWS) | F(WORD_NORM) | F(NO_LAST_NORM) },
     { .model_type = "nanochat", .names = &nano, .flags = F(PLAIN_MLP) | F(BARE_NORMS) },
     { .model_type = "nemotron", .names = &llama, .flags = F(PLAIN_MLP) | F(NORM_BIAS),
       .norms = 2 },
     { .model_type = "nemotron_h", .names = &llama, .norms = 1,
       .flags = F(PLAIN_MLP) | F(CORRECTION) | F(HALVES) | F(BARE_ATTENTION) | F(NEVER_TIES),
       .heads = 32, .kv_heads = 8, .head_dim = 128 },
-    { .model_type = "nllb-moe", .names = &opt, .flags = BART_FLAGS, .norms = 2,
-      .traits = T(SPARSE_PAIR) },
-    { .model_type = "nomic_bert", .names = &llama, .norms = 2,
-      .flags = F(NORM_BIAS) | F(TIES) | F(BOTH_WAYS) | F(WORD_NORM) | F(NO_LAST_NORM) },
-    { .model_type = "nystromformer", .names = &bert, .norms = 2,
-      .flags = BERT_FLAGS | F(TWO_ROWS), .traits = T(KERNELS) },
     { .model_type = "olmo", .names = &llama, .flags = F(BARE_NORMS) },
     { .model_type = "olmo2", .names = &llama, .flags = F(WIDE_NORMS), .norms = 2 },
     { .model_type = "olmo3", .names = &llama, .flags = F(WIDE_NORMS), .norms = 2,
@@ -346,7 +198,6 @@ static const berthi_family families[] = {
       .norms = 2 },
     { .model_type = "opt", .names = &opt, .norms = 2,
       .flags = F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TWO_ROWS) | F(TIES) | F(CLASSIC) },
-    { .model_type = "pegasus", .names = &opt, .flags = LOGITS_FLAGS, .norms = 2 },
     { .model_type = "persimmon", .names = &neox, .norms = 2,
       .flags = F(PLAIN_MLP) | BIASES | F(FUSED_QKV) | F(HEAD_NORMS) },
     { .model_type = "phi", .names = &phi, .norms = 1,
@@ -357,8 +208,6 @@ static const berthi_family families[] = {
       .norms = 2, .window = BERTHI_WINDOW_ALL },
     { .model_type = "phimoe", .names = &llama, .flags = F(NORM_BIAS), .norms = 2,
       .window = BERTHI_WINDOW_ALL },
-    { .model_type = "plbart", .names = &opt, .norms = 2,
-      .flags = LOGITS_FLAGS | F(TWO_ROWS) | F(WORD_NORM) | F(NO_LAST_NORM) },
     { .model_type = "qwen2", .names = &llama, .norms = 2, .window = BERTHI_WINDOW_UPPER,
       .flags = F(QKV_BIAS) | F(BIAS_QKV_ONLY) },
     { .model_type = "qwen2_5_vl", .names = &llama, .norms = 2,
@@ -390,16 +239,6 @@ static const berthi_family families[] = {
     { .model_type = "qwen3_vl_text", .names = &llama, .flags = F(HEAD_NORMS), .norms = 2 },
     { .model_type = "recurrent_gemma", .names = &llama, .norms = 2, .window = BERTHI_WINDOW_ALL,
       .flags = F(TIES) | F(MLP_BIAS) | F(OUTPUT_BIAS) | F(CYCLE) | F(HALF_WIDTH) },
-    { .model_type = "rembert", .names = &bert, .norms = 2, .narrow = 256, .wide = 1664,
-      .flags = (BERT_FLAGS & ~F(TWO_BIASES)) | F(NARROW) | F(NEVER_TIES),
-      .traits = T(POOLER) },
-    { .model_type = "roberta", .traits = T(POOLER), .names = &bert,
-      .flags = BERT_FLAGS | F(PADDED), .norms = 2 },
-    { .model_type = "roberta-prelayernorm", .traits = T(POOLER), .names = &bert,
-      .norms = 2,
-      .flags = (BERT_FLAGS & ~F(NO_LAST_NORM)) | F(PADDED) },
-    { .model_type = "roformer", .names = &bert, .norms = 2,
-      .flags = BERT_FLAGS | F(NARROW), .traits = T(TURNS) },
     { .model_type = "rwkv", .names = &rwkv, .norms = 2, .state = BERTHI_STATE_MIXED,
       .flags = F(PLAIN_MLP) | F(NORM_BIAS) | F(WORD_NORM) | F(ALL_STATE) },
     { .model_type = "seed_oss", .names = &llama, .flags = F(BIAS_QKV_ONLY), .norms = 2 },
@@ -412,32 +251,10 @@ static const berthi_family families[] = {
     { .model_type = "starcoder2", .names = &star, .norms = 2,
       .window = BERTHI_WINDOW_ALL,
       .flags = F(PLAIN_MLP) | BIASES | F(TIES) | F(USE_BIAS) },
-    { .model_type = "switch_transformers", .names = &t5, .norms = 2,
-      .flags = F(TIES) | F(ENCODER) | F(RELATIVE), .traits = T(SPARSE_PAIR) },
-    { .model_type = "t5", .names = &t5, .flags = F(TIES) | F(ENCODER) | F(RELATIVE),
-      .norms = 2 },
-    { .model_type = "t5_gemma_module", .names = &llama, .norms = 4, .flags = F(TIES),
-      .traits = T(NESTED_PAIR), .window = BERTHI_WINDOW_PATTERN, .pattern = 2 },
-    { .model_type = "umt5", .names = &t5, .norms = 2,
-      .flags = F(TIES) | F(ENCODER) | F(RELATIVE) | F(RELATIVE_EACH) },
     { .model_type = "vaultgemma", .names = &llama, .flags = F(TIES), .norms = 2,
       .window = BERTHI_WINDOW_PATTERN, .pattern = 2 },
-    { .model_type = "whisper", .names = &opt, .norms = 2,
-      .flags = BART_FLAGS | F(POSITIONS) | F(AUDIO) | F(PLAIN_KEYS) },
     { .model_type = "xglm", .names = &opt, .norms = 2,
       .flags = F(PLAIN_MLP) | BIASES | F(TIES) | F(CLASSIC) },
-    { .model_type = "xlm", .names = &distilbert, .norms = 2, .flags = XLM_FLAGS,
-      .traits = XLM_TRAITS },
-    { .model_type = "xlm-roberta", .traits = T(POOLER), .names = &bert,
-      .flags = BERT_FLAGS | F(PADDED),
-      .norms = 2 },
-    { .model_type = "xlm-roberta-xl", .traits = T(POOLER), .names = &bert, .norms = 2,
-      .flags = NORM_FIRST_FLAGS | F(PADDED) },
-    { .model_type = "xlnet", .names = &xlnet, .norms = 2,
-      .flags = F(PLAIN_MLP) | F(MLP_BIAS) | F(NORM_BIAS) | F(TIES) | F(CLASSIC) | F(BOTH_WAYS)
-               | F(NO_TYPES) | F(NO_LAST_NORM),
-      .traits = T(BARE_HEAD) | T(SEGMENTS) },
-    { .model_type = "yoso", .names = &bert, .norms = 2, .flags = BERT_FLAGS | F(TWO_ROWS) },
     { .model_type = "youtu", .names = &llama, .flags = F(TIES), .norms = 2 },
     { .model_type = "zamba", .names = &llama, .norms = 1, .flags = F(TIES),
       .traits = T(SHARED_BLOCKS), .state = BERTHI_STATE_MAMBA },
@@ -447,13 +264,22 @@ static const berthi_family families[] = {
       .traits = T(MIXED_HEADS) },
 };
 
+static const berthi_family *
+find(const berthi_family *rows, size_t count, const char *model_type)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(rows[i].model_type, model_type) == 0)
+            return &rows[i];
+    return NULL;
+}
+
 const berthi_family *
 berthi_family_find(const char *model_type, bool *is_known)
 {
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        *is_known = strcmp(families[i].model_type, model_type) == 0;
-        if (*is_known)
-            return &families[i];
-    }
-    return &other;
+    const berthi_family *row = find(families, sizeof families / sizeof *families, model_type);
+
+    if (row == NULL)
+        row = find(berthi_family_readers, berthi_family_reader_count, model_type);
+    *is_known = row != NULL;
+    return row != NULL ? row : &other;
 }

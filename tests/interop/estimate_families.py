@@ -4,9 +4,9 @@
 
     estimate_families.py [--write FILE | TYPE...]
 
-Each type of shape_family.c's table that the library has is made without memory, from the defaults
-of its configuration and from the variants below; what its state has in all is what berth counts
-from the configuration alone. --write notes numbers and configurations for test_estimate_shape.
+Each type of the table of model types that the library has is made without memory, from the
+defaults of its configuration and from the variants below; what its state has in all is what berth
+counts from the configuration alone. --write notes numbers and configurations for test_estimate_shape.
 """
 import json
 import os
@@ -17,7 +17,7 @@ import sys
 import libraries as lib
 from libraries import torch, transformers
 
-TABLE = lib.ROOT / "placement" / "shape_family.c"
+TABLES = [lib.ROOT / "placement" / name for name in ["shape_family.c", "shape_readers.c"]]
 CLASSES = {"whisper": "AutoModelForSpeechSeq2Seq", "mistral4": "AutoModelForImageTextToText",
            "mllama_text_model": "MllamaForCausalLM"}
 CLASSES |= dict.fromkeys(
@@ -306,7 +306,8 @@ t = lib.Tally()
 
 
 def types():
-    return re.findall(r'model_type = "([^"]+)"', TABLE.read_text(encoding="utf-8"))[1:]
+    rows = "".join(table.read_text(encoding="utf-8") for table in TABLES)
+    return re.findall(r'model_type = "([^"]+)"', rows)[1:]
 
 
 def count(kind, config):

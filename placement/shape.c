@@ -206,6 +206,8 @@ read_heads(berthi_shape_reading *r, const berthi_family *family)
     berthi_layer *const layer = &r->layer;
     uint64_t fallback;
 
+    if (family->traits & BERTHI_TRAIT_NO_HEADS)
+        return;
     layer->heads = berthi_shape_need(
         r, family->flags & BERTHI_FAMILY_ENCODER ? decoder_head_keys : head_keys,
         BERTHI_SHAPE_HEADS, family->heads);

@@ -96,6 +96,23 @@ typedef struct berthi_bottleneck {
     bool has_pooler;
 } berthi_bottleneck;
 
+/* Layers that are convolutions: of SqueezeBERT, or ConvBERT's heads. */
+#define BERTHI_CONVOLVED_PARTS 6u
+
+typedef struct berthi_convolved {
+    uint64_t groups[BERTHI_CONVOLVED_PARTS]; /* blocks of a layer's matrices; 0: it has none */
+    uint64_t kernel;     /* tokens that heads see at once; 0: the model has none of this */
+    uint64_t mlp_groups; /* blocks of the MLP's matrices                            */
+} berthi_convolved;
+
+/* Tables beside that of words. */
+typedef struct berthi_lookup {
+    uint64_t rows[2];  /* 0: there is none                                          */
+    uint64_t width[2];
+    uint64_t joined;   /* width of all of them, with the words'; 0: they are not    */
+    bool has_queries;  /* of their own, in each layer                               */
+} berthi_lookup;
+
 /* DeepSeek V4's: what is behind a window, the output, and the hidden state. */
 typedef struct berthi_compression {
     uint64_t index_tokens; /* of one entry behind it, where an index chooses among them */
@@ -181,6 +198,11 @@ typedef struct berthi_shape {
     berthi_distances distances;
     berthi_compression compression;
     berthi_bottleneck bottleneck;
+    berthi_convolved convolved;
+    berthi_lookup lookup;
+    uint64_t adapters;         /* in a layer, for each language one; 0: none        */
+    uint64_t adapter_width;
+    bool has_adapter_norm;
     uint64_t layer_words;      /* rows of a table that has a part for each layer    */
     uint64_t layer_width;      /* of that part; 0: there is no such table           */
     uint64_t side_states;      /* that run through all layers; 0: one, as usual     */

@@ -37,6 +37,21 @@ read_mixed_heads(berthi_shape_reading *r)
     shape->head_steps[1] = berthi_shape_member(r, "cca_time1", 1, 4096, 2);
 }
 
+static void
+read_adapters(berthi_shape_reading *r)
+{
+    const berthi_json_value *const languages = berthi_json_find(r->model, "languages");
+    berthi_shape *const shape = r->shape;
+
+    shape->adapters =
+        languages != NULL ? berthi_min_u64(berthi_json_count(languages), BERTHI_SHAPE_HEADS)
+                          : 1;
+    shape->adapter_width = berthi_shape_member(r, "adapter_reduction_factor", 1, shape->hidden, 2);
+    shape->adapter_width = shape->hidden / berthi_max_u64(shape->adapter_width, 1);
+    shape->has_adapter_norm = berthi_shape_flag(r, "adapter_layer_norm", false);
+    shape->has_final_norm = berthi_shape_flag(r, "pre_norm", false);
+}
+
 void
 berthi_shape_read_extras(berthi_shape_reading *r)
 {
@@ -51,6 +66,11 @@ berthi_shape_read_extras(berthi_shape_reading *r)
             berthi_shape_member(r, "num_experts", 1, BERTHI_SHAPE_HEADS, 16384);
     if (traits & BERTHI_TRAIT_MIXED_HEADS)
         read_mixed_heads(r);
+    if (traits & (BERTHI_TRAIT_GROUPED | BERTHI_TRAIT_SPANS))
+        berthi_shape_read_convolved(r);
+    berthi_shape_read_lookup(r);
+    if (traits & BERTHI_TRAIT_ADAPTERS)
+        read_adapters(r);
     if (traits & BERTHI_TRAIT_LOOKS)
         r->shape->unsaid_words = 8;
     if (traits & BERTHI_TRAIT_UNSAID_WORD)
@@ -147,10 +167,28 @@ berthi_shape_add_router(berthi_shape_making *m, const berthi_layer *layer)
     m->count = layers;
 }
 
+/* X-MOD's: behind the MLP, one for each language; the norm, if any, is one for all. */
+static void
+add_adapters(berthi_shape_making *m)
+{
+    const berthi_shape *const shape = m->shape;
+    const uint64_t layers = m->count;
+
+    m->has_bias = true;
+    m->count = layers * shape->adapters;
+    berthi_shape_add_linear(m, "dense1", shape->adapter_width, shape->hidden);
+    berthi_shape_add_linear(m, "dense2", shape->hidden, shape->adapter_width);
+    m->count = layers;
+    berthi_shape_add_norms(m, shape->hidden, shape->has_adapter_norm);
+}
+
 void
 berthi_shape_add_outer_extras(berthi_shape_making *m)
 {
     berthi_shape_add_word_parts(m);
+    berthi_shape_add_lookup(m);
+    if (berthi_shape_has_trait(m, BERTHI_TRAIT_NO_HEADS))
+        berthi_shape_add_linear(m, "projection", m->shape->hidden, m->shape->hidden);
     if (berthi_shape_has_trait(m, BERTHI_TRAIT_SEGMENTS))
         berthi_shape_add_vector(m, "mask_emb", m->shape->hidden);
     if (m->shape->router_width > 0)
@@ -169,6 +207,9 @@ berthi_shape_add_extras(berthi_shape_making *m, const berthi_layer *layer)
         berthi_shape_add_vector(m, "lambda", 4 * layer->key_dim);
     if (berthi_shape_has_trait(m, BERTHI_TRAIT_SEGMENTS))
         add_segments(m, layer);
+    berthi_shape_add_entity_queries(m, layer);
+    if (shape->adapters > 0)
+        add_adapters(m);
     if (shape->router_width > 0)
         add_mixed_heads(m, layer);
     if (berthi_shape_has_trait(m, BERTHI_TRAIT_KEY_STEPS))

@@ -113,6 +113,13 @@
 #define BERTHI_TRAIT_SPARSE_PAIR  BERTHI_TRAIT(24) /* experts in the encoder, too: Switch */
 #define BERTHI_TRAIT_BOTTLENECK   BERTHI_TRAIT(25) /* layers narrower than `hidden`: MobileBERT */
 #define BERTHI_TRAIT_MIXED_HEADS  BERTHI_TRAIT(26) /* of tokens side by side: Zaya */
+#define BERTHI_TRAIT_GROUPED      BERTHI_TRAIT(27) /* matrices are blocks: SqueezeBERT */
+#define BERTHI_TRAIT_SPANS        BERTHI_TRAIT(28) /* convolutions for some heads: ConvBERT */
+#define BERTHI_TRAIT_ENTITIES     BERTHI_TRAIT(29) /* beside words: LUKE */
+#define BERTHI_TRAIT_SIGNS        BERTHI_TRAIT(30) /* how words sound and look: RoCBERT */
+#define BERTHI_TRAIT_PLACES       BERTHI_TRAIT(31) /* of words, in a table: TAPAS */
+#define BERTHI_TRAIT_ADAPTERS     BERTHI_TRAIT(32) /* for each language, in each layer: X-MOD */
+#define BERTHI_TRAIT_NO_HEADS     BERTHI_TRAIT(33) /* tokens are added up: FNet */
 
 /* Which layers look back only so far, where "layer_types" does not say. */
 typedef enum berthi_family_window {

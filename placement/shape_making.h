@@ -3,8 +3,9 @@
  * shape_making.h - adding weights to a list, between shape_weights.c (the model),
  * shape_state.c (layers with a state), shape_compress.c (DeepSeek V4), shape_fill.c
  * (models that fill gaps), shape_pair.c (an encoder before a decoder),
- * shape_bottleneck.c (MobileBERT) and shape_extras.c
- * (what single classes have).
+ * shape_bottleneck.c (MobileBERT), shape_convolved.c (layers that are convolutions),
+ * shape_lookup.c (tables beside that of words) and shape_extras.c (what single classes
+ * have).
  */
 #ifndef BERTH_PLACEMENT_SHAPE_MAKING_H
 #define BERTH_PLACEMENT_SHAPE_MAKING_H
@@ -57,6 +58,11 @@ void berthi_shape_add_filling_head(berthi_shape_making *m);
 /* BOTTLENECK: all weights of a layer, and what makes the hidden state of words. */
 void berthi_shape_add_narrow(berthi_shape_making *m, const berthi_layer *layer);
 void berthi_shape_add_word_parts(berthi_shape_making *m);
+/* GROUPED, SPANS: all weights of a layer. */
+void berthi_shape_add_convolved(berthi_shape_making *m, const berthi_layer *layer);
+/* ENTITIES, SIGNS, PLACES: what is outside of layers, and in one. */
+void berthi_shape_add_lookup(berthi_shape_making *m);
+void berthi_shape_add_entity_queries(berthi_shape_making *m, const berthi_layer *layer);
 /* MIXED_HEADS: the router of its experts. */
 void berthi_shape_add_router(berthi_shape_making *m, const berthi_layer *layer);
 /* Of a layer, and outside of them, what one class alone has. */

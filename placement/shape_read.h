@@ -6,7 +6,9 @@
  * shape_pair.c (an encoder before it), shape_rules.c (which layers differ),
  * shape_layers.c (its layers), shape_words.c (a word for each), shape_state.c (those with
  * a state), shape_shared.c (Zamba), shape_compress.c (DeepSeek V4), shape_fill.c (models
- * that fill gaps), shape_bottleneck.c (MobileBERT) and shape_extras.c (what single classes have).
+ * that fill gaps), shape_bottleneck.c (MobileBERT), shape_convolved.c (layers that are
+ * convolutions), shape_lookup.c (tables beside that of words) and shape_extras.c (what
+ * single classes have).
  */
 #ifndef BERTH_PLACEMENT_SHAPE_READ_H
 #define BERTH_PLACEMENT_SHAPE_READ_H
@@ -93,6 +95,12 @@ void berthi_shape_read_block_index(berthi_shape_reading *r);
 
 /* BOTTLENECK: how wide layers are inside. */
 void berthi_shape_read_bottleneck(berthi_shape_reading *r);
+
+/* GROUPED, SPANS: what is convolved, of a model whose heads are read. */
+void berthi_shape_read_convolved(berthi_shape_reading *r);
+
+/* ENTITIES, SIGNS, PLACES: tables beside that of words. */
+void berthi_shape_read_lookup(berthi_shape_reading *r);
 
 /* What one class alone has, of a model whose heads are read. */
 void berthi_shape_read_extras(berthi_shape_reading *r);

@@ -323,6 +323,10 @@ add_layers(berthi_shape_making *m, uint32_t kind)
         berthi_shape_add_narrow(m, layer);
         return;
     }
+    if (berthi_shape_has_trait(m, BERTHI_TRAIT_GROUPED | BERTHI_TRAIT_SPANS)) {
+        berthi_shape_add_convolved(m, layer);
+        return;
+    }
     if (layer->attention == BERTHI_ATTENTION_STATE)
         berthi_shape_add_state(m);
     else if (layer->attention == BERTHI_ATTENTION_LATENT)

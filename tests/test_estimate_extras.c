@@ -295,6 +295,59 @@ test_mixed_heads(void)
     CHECK(shape_of(fixture_format(text, "llama", words))->has_unknown_layers);
 }
 
+/* Half of ConvBERT's heads are convolutions; FNet has none. */
+static void
+test_convolved(void)
+{
+    const estimated *e;
+    const berthi_shape *s = shape_of(TINY("convbert", ", \"embedding_size\": 64"));
+
+    CHECK_EQ(s->kinds[0].heads, 2);
+    CHECK_EQ(s->kinds[0].key_dim, 16);
+    CHECK_EQ(s->kinds[0].attention, BERTHI_ATTENTION_NONE);
+    CHECK_EQ(shape_of(TINY("convbert", ", \"head_ratio\": 8"))->kinds[0].heads, 1);
+    e = estimated_text(TINY("squeezebert", ", \"q_groups\": 8"));
+    T_REQUIRE(e != NULL);
+    CHECK_EQ(elements(e, 0, "query"), 6 * (64 * 8 + 64));
+    CHECK_EQ(elements(e, 0, "key"), 6 * (64 * 16 + 64));
+    for (uint32_t i = 0; i < e->weights.count; i++) /* convolutions stay as they are */
+        CHECK(e->weights.items[i].layer != 0
+              || e->weights.items[i].role == BERTHI_WEIGHT_OTHER);
+    s = shape_of("{\"model_type\": \"fnet\", \"hidden_size\": 64, \"num_hidden_layers\": 6, "
+                 "\"intermediate_size\": 96, \"vocab_size\": 100}");
+    CHECK_EQ(s->kinds[0].heads, 0);
+    CHECK_EQ(s->kinds[0].attention, BERTHI_ATTENTION_NONE);
+    CHECK_EQ(s->kinds[0].intermediate, 96);
+}
+
+/* Tables beside that of words, and adapters for languages. */
+static void
+test_lookup(void)
+{
+    const estimated *e;
+
+    CHECK_EQ(shape_of(TINY("tapas", ""))->token_types, 1039);
+    CHECK_EQ(shape_of(TINY("tapas", ", \"type_vocab_sizes\": [3, 5]"))->token_types, 8);
+    CHECK(estimated_text(TINY("tapas", ", \"type_vocab_sizes\": [3, \"5\"]")) == NULL);
+    CHECK_CONTAINS(estimated_error()->message, "\"type_vocab_sizes\" is not a list of whole");
+    CHECK_EQ(shape_of(TINY("roc_bert", ", \"enable_shape\": false"))->lookup.joined, 832);
+    CHECK_EQ(shape_of(TINY("roc_bert", ", \"concat_input\": false"))->lookup.joined, 0);
+    e = estimated_text(TINY("luke", ", \"entity_vocab_size\": 50, \"entity_emb_size\": 16"));
+    T_REQUIRE(e != NULL);
+    CHECK_EQ(elements(e, BERTHI_NO_LAYER, "decoder"), 100 * 64); /* never that of words */
+    e = estimated_text(TINY("luke", ", \"entity_vocab_size\": 50, \"entity_emb_size\": 16, "
+                                    "\"tie_word_embeddings\": false"));
+    T_REQUIRE(e != NULL);
+    CHECK_EQ(elements(e, BERTHI_NO_LAYER, "decoder"), 50 * 16);
+    e = estimated_text(TINY("xmod", ", \"languages\": [\"en_XX\", \"de_DE\"], "
+                                    "\"adapter_reduction_factor\": 64"));
+    T_REQUIRE(e != NULL);
+    CHECK_EQ(elements(e, 0, "dense1"), 6 * 2 * (64 + 1));
+    CHECK(!e->shape.has_final_norm);
+    CHECK(shape_of(TINY("xmod", ", \"pre_norm\": true"))->has_final_norm);
+    CHECK(estimated_text(TINY("xmod", ", \"adapter_reduction_factor\": 65")) == NULL);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -311,5 +364,7 @@ main(int argc, char **argv)
     T_RUN(test_norms_end_at_none);
     T_RUN(test_bottleneck);
     T_RUN(test_mixed_heads);
+    T_RUN(test_convolved);
+    T_RUN(test_lookup);
     T_MAIN_END;
 }

@@ -11,17 +11,20 @@
 
 #define ALIASES(name, ...) static const char *const name[] = { __VA_ARGS__, NULL }
 
-ALIASES(hidden_keys, "hidden_size", "n_embd", "d_model", "n_embed", "dim", "emb_dim");
+ALIASES(hidden_keys, "hidden_size", "n_embd", "d_model", "n_embed", "dim", "emb_dim",
+        "embedding_dim");
 ALIASES(layer_keys, "num_hidden_layers", "n_layer", "num_layers", "n_layers");
+ALIASES(block_keys, "num_blocks", "num_hidden_layers");
 ALIASES(decoder_keys, "num_decoder_layers", "decoder_layers", "num_layers");
-ALIASES(decoder_head_keys, "num_heads", "decoder_attention_heads");
+ALIASES(decoder_head_keys, "num_heads", "decoder_attention_heads",
+        "num_decoder_attention_heads");
 ALIASES(decoder_width_keys, "d_ff", "decoder_ffn_dim");
 ALIASES(head_keys, "num_attention_heads", "n_head", "num_heads", "n_heads", "attention_heads");
 ALIASES(kv_head_keys, "num_key_value_heads", "num_kv_heads");
-ALIASES(head_dim_keys, "head_dim", "d_kv", "kv_channels");
+ALIASES(head_dim_keys, "head_dim", "d_kv", "kv_channels", "d_head");
 ALIASES(intermediate_keys, "block_ff_dim", "intermediate_size", "n_inner", "ffn_dim",
         "d_ff", "ffn_hidden_size", "hidden_dim", "dff", "d_inner");
-ALIASES(vocabulary_keys, "vocab_size");
+ALIASES(vocabulary_keys, "vocab_size", "tgt_vocab_size");
 ALIASES(position_keys, "max_position_embeddings", "n_positions", "max_sequence_length",
         "max_target_positions", "max_seq_len", "max_decoder_position_embeddings");
 ALIASES(nope_keys, "qk_nope_head_dim");
@@ -369,6 +372,10 @@ count_layers(berthi_shape_reading *r)
                                   ? berthi_shape_count_halves(r)
                                   : family->layers;
 
+    if (family->state == BERTHI_STATE_MEMORY) /* of two names its class takes this one */
+        return berthi_shape_need(r, block_keys, BERTHI_SHAPE_LAYERS, 0);
+    if (family->traits & BERTHI_TRAIT_BLOCKS)
+        return berthi_shape_count_blocks(r);
     if (family->parts > 0 && berthi_json_find(r->model, layer_keys[0]) == NULL)
         return family->parts
                * berthi_shape_need(r, layer_keys, BERTHI_SHAPE_LAYERS / family->parts, 0);

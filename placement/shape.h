@@ -46,7 +46,8 @@ typedef enum berthi_state_kind {
     BERTHI_STATE_APART,       /* DELTA, each matrix by itself: OLMo Hybrid          */
     BERTHI_STATE_RANKED,      /* the same, with gates of low rank: Kimi Linear      */
     BERTHI_STATE_MIXED,       /* of a token and the one before it: RWKV             */
-    BERTHI_STATE_LIGHTNING    /* plain linear attention: MiniMax                    */
+    BERTHI_STATE_LIGHTNING,   /* plain linear attention: MiniMax                    */
+    BERTHI_STATE_MEMORY       /* a matrix for each head: xLSTM                      */
 } berthi_state_kind;
 
 /* What a model ends in, by its class. */
@@ -65,7 +66,7 @@ typedef struct berthi_state_layer {
     uint64_t key_heads;   /* DELTA; MAMBA2: groups                                  */
     uint64_t value_heads; /* DELTA, MAMBA2; GATED: blocks of its gates              */
     uint64_t key_dim;     /* DELTA: of a key; MAMBA, MAMBA2: state_size; GATED: 1   */
-    uint64_t step_rank;   /* MAMBA: time_step_rank; RANKED: of its gates            */
+    uint64_t step_rank;   /* MAMBA: time_step_rank; RANKED: of its gates; MEMORY: of keys */
     uint64_t block;       /* LIGHTNING: tokens that it computes at once             */
     uint64_t kernel;      /* positions of the convolution; 0: there is none         */
     bool has_bias;        /* of its linear layers                                   */
@@ -200,6 +201,9 @@ typedef struct berthi_shape {
     berthi_bottleneck bottleneck;
     berthi_convolved convolved;
     berthi_lookup lookup;
+    uint64_t global_rows;      /* of a table of tokens that all see; 0: there is none */
+    uint64_t tokens_ahead;     /* that are predicted at once; 0: one, as usual      */
+    uint64_t distance_rows;    /* of them, that each layer makes for each head      */
     uint64_t adapters;         /* in a layer, for each language one; 0: none        */
     uint64_t adapter_width;
     bool has_adapter_norm;

@@ -92,7 +92,10 @@ read_norms(berthi_shape_reading *r, const berthi_family *family)
     const uint64_t flags = family->flags;
     berthi_shape *const shape = r->shape;
 
-    shape->has_norm_bias = berthi_shape_flag(r, "norm_bias", flags & BERTHI_FAMILY_NORM_BIAS);
+    shape->has_norm_bias = berthi_shape_flag(
+        r, "norm_bias",
+        flags & BERTHI_FAMILY_NORM_BIAS
+            || (family->state == BERTHI_STATE_MEMORY && shape->has_mlp_bias));
     shape->layer_norms = layer_norms(r, family);
     shape->has_final_norm =
         (flags & (BERTHI_FAMILY_BARE_NORMS | BERTHI_FAMILY_NO_LAST_NORM)) == 0

@@ -71,6 +71,18 @@ berthi_shape_read_extras(berthi_shape_reading *r)
     berthi_shape_read_lookup(r);
     if (traits & BERTHI_TRAIT_ADAPTERS)
         read_adapters(r);
+    if (traits & BERTHI_TRAIT_BLOCKS)
+        r->shape->token_types = 0; /* its layers tell parts of a text apart */
+    if (traits & BERTHI_TRAIT_LAST_BIAS)
+        r->layer.intermediate =
+            r->shape->hidden * berthi_shape_member(r, "intermediate_multiple_size", 1, 64, 4);
+    if (traits & BERTHI_TRAIT_GLOBAL_ROWS)
+        r->shape->global_rows =
+            berthi_shape_member(r, "num_global_tokens", 0, BERTHI_SHAPE_HEADS, 32);
+    if (traits & BERTHI_TRAIT_AHEAD) {
+        r->shape->tokens_ahead = berthi_shape_member(r, "ngram", 1, 4096, 2);
+        r->shape->distance_rows = berthi_shape_member(r, "num_buckets", 1, 4096, 32);
+    }
     if (traits & BERTHI_TRAIT_LOOKS)
         r->shape->unsaid_words = 8;
     if (traits & BERTHI_TRAIT_UNSAID_WORD)
@@ -115,13 +127,15 @@ add_steps(berthi_shape_making *m, const berthi_layer *layer)
     berthi_shape_add_matrix(m, "up_embed", BERTHI_WEIGHT_EMBEDDING, experts, hidden);
 }
 
-/* XLNet's: of distances; biases of three kinds of queries; two parts of a text. */
+/* XLNet's: of distances; biases of three kinds of queries; two parts of a text. Funnel's, too. */
 static void
 add_segments(berthi_shape_making *m, const berthi_layer *layer)
 {
     const uint64_t width = layer->heads * layer->key_dim;
+    const bool is_bare = berthi_shape_has_trait(m, BERTHI_TRAIT_BLOCKS);
 
-    berthi_shape_add_matrix(m, "r", m->role, width, m->shape->hidden);
+    berthi_shape_add_matrix(m, "r", is_bare ? BERTHI_WEIGHT_OTHER : m->role, width,
+                            m->shape->hidden);
     berthi_shape_add_vector(m, "r_bias", 3 * width);
     berthi_shape_add_vector(m, "seg_embed", 2 * width);
 }
@@ -182,6 +196,25 @@ add_adapters(berthi_shape_making *m)
     berthi_shape_add_norms(m, shape->hidden, shape->has_adapter_norm);
 }
 
+/* Of tokens that stand for none: those all see, and places of those predicted at once. */
+static void
+add_more_rows(berthi_shape_making *m)
+{
+    const berthi_shape *const shape = m->shape;
+
+    if (shape->global_rows > 0)
+        berthi_shape_add_matrix(m, "embed_global", BERTHI_WEIGHT_EMBEDDING,
+                                shape->global_rows, shape->hidden);
+    if (shape->tokens_ahead > 0)
+        berthi_shape_add_matrix(m, "ngram_embeddings", BERTHI_WEIGHT_EMBEDDING,
+                                shape->tokens_ahead, shape->hidden);
+    /* FSMT's decoder has the head, whatever class it is of. */
+    if (berthi_shape_has_trait(m, BERTHI_TRAIT_TWO_LANGUAGES) && !shape->has_head
+        && !shape->ties_embeddings)
+        berthi_shape_add_matrix(m, "output_projection", BERTHI_WEIGHT_HEAD,
+                                shape->vocabulary, shape->hidden);
+}
+
 void
 berthi_shape_add_outer_extras(berthi_shape_making *m)
 {
@@ -189,8 +222,14 @@ berthi_shape_add_outer_extras(berthi_shape_making *m)
     berthi_shape_add_lookup(m);
     if (berthi_shape_has_trait(m, BERTHI_TRAIT_NO_HEADS))
         berthi_shape_add_linear(m, "projection", m->shape->hidden, m->shape->hidden);
-    if (berthi_shape_has_trait(m, BERTHI_TRAIT_SEGMENTS))
+    if (berthi_shape_has_trait(m, BERTHI_TRAIT_SEGMENTS)
+        && !berthi_shape_has_trait(m, BERTHI_TRAIT_BLOCKS))
         berthi_shape_add_vector(m, "mask_emb", m->shape->hidden);
+    if (berthi_shape_has_trait(m, BERTHI_TRAIT_LAST_BIAS))
+        berthi_shape_add_vector(m, "dense_bias", m->shape->hidden);
+    if (m->shape->state.kind == BERTHI_STATE_MEMORY) /* without a bias, unlike the others */
+        berthi_shape_add_vector(m, "out_norm", m->shape->hidden);
+    add_more_rows(m);
     if (m->shape->router_width > 0)
         berthi_shape_add_vector(m, "input_hidden_states_scale", 2 * m->shape->hidden);
 }
@@ -208,6 +247,13 @@ berthi_shape_add_extras(berthi_shape_making *m, const berthi_layer *layer)
     if (berthi_shape_has_trait(m, BERTHI_TRAIT_SEGMENTS))
         add_segments(m, layer);
     berthi_shape_add_entity_queries(m, layer);
+    if (berthi_shape_has_trait(m, BERTHI_TRAIT_GLOBAL_ROWS) && layer->is_encoder)
+        berthi_shape_add_norms(m, shape->hidden, 1);
+    if (shape->distance_rows > 0 && !layer->is_encoder) {
+        m->has_bias = true;
+        berthi_shape_add_linear(m, "relative_pos_embeddings",
+                                shape->distance_rows * layer->heads, shape->hidden);
+    }
     if (shape->adapters > 0)
         add_adapters(m);
     if (shape->router_width > 0)

@@ -120,6 +120,12 @@
 #define BERTHI_TRAIT_PLACES       BERTHI_TRAIT(31) /* of words, in a table: TAPAS */
 #define BERTHI_TRAIT_ADAPTERS     BERTHI_TRAIT(32) /* for each language, in each layer: X-MOD */
 #define BERTHI_TRAIT_NO_HEADS     BERTHI_TRAIT(33) /* tokens are added up: FNet */
+#define BERTHI_TRAIT_LAST_BIAS    BERTHI_TRAIT(34) /* of attention, in the last layer alone */
+#define BERTHI_TRAIT_BLOCKS       BERTHI_TRAIT(35) /* of layers, ever shorter: Funnel */
+#define BERTHI_TRAIT_PLAIN_QUERIES BERTHI_TRAIT(36) /* that have no bias */
+#define BERTHI_TRAIT_GLOBAL_ROWS  BERTHI_TRAIT(37) /* tokens that all see: Pegasus-X */
+#define BERTHI_TRAIT_TWO_LANGUAGES BERTHI_TRAIT(38) /* words of each side: FSMT */
+#define BERTHI_TRAIT_AHEAD        BERTHI_TRAIT(39) /* several tokens are predicted: ProphetNet */
 
 /* Which layers look back only so far, where "layer_types" does not say. */
 typedef enum berthi_family_window {

@@ -327,7 +327,8 @@ berthi_shape_read_layers(berthi_shape_reading *r)
         add_encoder(r, &rules);
     if (shape->encoder_layers > 0
         || (shape->family->flags & BERTHI_FAMILY_ENCODER && !shape->is_encoder_alone))
-        r->layer.has_cross = true;
+        r->layer.has_cross = (shape->family->traits & BERTHI_TRAIT_AHEAD) == 0
+                             || berthi_shape_flag(r, "add_cross_attention", true);
     if (shape->family->flags & BERTHI_FAMILY_CLASSIC && r->layer.attention == BERTHI_ATTENTION_HEADS
         && berthi_shape_flag(r, "add_cross_attention", false))
         r->layer.has_cross = true; /* of an encoder in another file */

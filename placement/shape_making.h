@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * shape_making.h - adding weights to a list, between shape_weights.c (the model),
- * shape_state.c (layers with a state), shape_compress.c (DeepSeek V4), shape_fill.c
- * (models that fill gaps), shape_pair.c (an encoder before a decoder),
- * shape_bottleneck.c (MobileBERT), shape_convolved.c (layers that are convolutions),
- * shape_lookup.c (tables beside that of words) and shape_extras.c (what single classes
- * have).
+ * shape_state.c (layers with a state), shape_memory.c (xLSTM), shape_compress.c
+ * (DeepSeek V4), shape_fill.c (models that fill gaps), shape_pair.c (an encoder before a
+ * decoder), shape_bottleneck.c (MobileBERT), shape_convolved.c (layers that are
+ * convolutions), shape_lookup.c (tables beside that of words) and shape_extras.c (what
+ * single classes have).
  */
 #ifndef BERTH_PLACEMENT_SHAPE_MAKING_H
 #define BERTH_PLACEMENT_SHAPE_MAKING_H
@@ -45,6 +45,8 @@ void berthi_shape_add_shared(berthi_shape_making *m, const berthi_layer *layer);
 void berthi_shape_add_mlp(berthi_shape_making *m, uint64_t width, uint64_t hidden);
 /* All weights of a STATE layer but its MLP and norms. */
 void berthi_shape_add_state(berthi_shape_making *m);
+/* MEMORY: the same. */
+void berthi_shape_add_memory(berthi_shape_making *m);
 /* COMPRESSED: a layer but its MLP and norms, and what is outside of layers. */
 void berthi_shape_add_compressed(berthi_shape_making *m, const berthi_layer *layer);
 void berthi_shape_add_streams(berthi_shape_making *m);

@@ -8,7 +8,8 @@
 #include "placement/shape_making.h"
 #include "placement/shape_read.h"
 
-static const char *const encoder_keys[] = { "encoder_layers", "num_layers", NULL };
+static const char *const encoder_keys[] = { "encoder_layers", "num_layers", "num_encoder_layers",
+                                            NULL };
 
 /* -------------------------------------------------------------------- reading */
 
@@ -25,7 +26,11 @@ read_words(berthi_shape_reading *r)
     const uint64_t written =
         berthi_shape_member(r, "decoder_vocab_size", 1, UINT32_MAX, words);
 
-    if (!berthi_shape_flag(r, "share_encoder_decoder_embeddings", true)) {
+    if (shape->family->traits & BERTHI_TRAIT_TWO_LANGUAGES) {
+        if (!shape->ties_embeddings)
+            shape->other_words =
+                berthi_shape_member(r, "src_vocab_size", 1, UINT32_MAX, words);
+    } else if (!berthi_shape_flag(r, "share_encoder_decoder_embeddings", true)) {
         shape->other_words = words;
         shape->vocabulary = written;
     } else if (!shape->ties_embeddings
@@ -104,6 +109,8 @@ berthi_shape_read_pair(berthi_shape_reading *r)
     if (berthi_text_ends(berthi_text_of(r->class_name), "ForCausalLM")) {
         if (shape->family->traits & BERTHI_TRAIT_ALONE_APART)
             shape->ties_embeddings = false;
+        if (shape->family->traits & BERTHI_TRAIT_AHEAD && !shape->ties_embeddings)
+            shape->word_tables = 2; /* one that is read, and one around it */
         return;
     }
     shape->encoder_layers = berthi_shape_need(r, encoder_keys, BERTHI_SHAPE_LAYERS, 0);

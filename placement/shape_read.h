@@ -2,11 +2,11 @@
 /*
  * shape_read.h - members of config.json as numbers, between shape.c (the model),
  * shape_around.c (what stands around it), shape_ending.c (what it ends in),
- * shape_biases.c (its biases and norms),
- * shape_pair.c (an encoder before it), shape_rules.c (which layers differ),
- * shape_layers.c (its layers), shape_words.c (a word for each), shape_state.c (those with
- * a state), shape_shared.c (Zamba), shape_compress.c (DeepSeek V4), shape_fill.c (models
- * that fill gaps), shape_bottleneck.c (MobileBERT), shape_convolved.c (layers that are
+ * shape_biases.c (its biases and norms), shape_pair.c (an encoder before it),
+ * shape_rules.c (which layers differ), shape_layers.c (its layers), shape_words.c (a
+ * word for each), shape_state.c (those with a state), shape_memory.c (xLSTM),
+ * shape_shared.c (Zamba), shape_compress.c (DeepSeek V4), shape_fill.c (models that fill
+ * gaps), shape_bottleneck.c (MobileBERT), shape_convolved.c (layers that are
  * convolutions), shape_lookup.c (tables beside that of words) and shape_extras.c (what
  * single classes have).
  */
@@ -76,6 +76,8 @@ void berthi_shape_read_biases(berthi_shape_reading *r);
 
 /* Layers without a cache that grows: how they are made, if the file has any. */
 void berthi_shape_read_state(berthi_shape_reading *r);
+/* MEMORY: how wide they are. */
+void berthi_shape_read_memory(berthi_shape_reading *r);
 /* Makes `layer` one of them. */
 void berthi_shape_make_state(const berthi_shape *shape, berthi_layer *layer);
 /* Gives it what they keep, beside its attention. */
@@ -131,6 +133,8 @@ berthi_layer_words berthi_shape_open_mlps(berthi_shape_reading *r);
 const char *berthi_shape_take_word(berthi_shape_reading *r, berthi_layer_words *words);
 /* HALVES: how many there are, where no number says it. */
 uint64_t berthi_shape_count_halves(berthi_shape_reading *r);
+/* BLOCKS: in all of them, and behind them. */
+uint64_t berthi_shape_count_blocks(berthi_shape_reading *r);
 
 /* The first of a list of layers' numbers; NULL: there is none. */
 const berthi_json_value *berthi_shape_open_numbers(berthi_shape_reading *r, const char *key);

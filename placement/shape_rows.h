@@ -62,6 +62,13 @@ static const berthi_family_names modernbert_decoder = { "q_proj", "k_proj", "v_p
                                                         NULL,     "Wi",     "Wo" };
 static const berthi_family_names ctrl = { "Wq", "Wk", "Wv", "dense", NULL, "0", "2" };
 static const berthi_family_names xlnet = { "q", "k", "v", "o", NULL, "layer_1", "layer_2" };
+static const berthi_family_names funnel = { "q_head", "k_head",   "v_head",  "post_proj",
+                                            NULL,     "linear_1", "linear_2" };
+static const berthi_family_names prophetnet = { "query_proj", "key_proj",     "value_proj",
+                                                "out_proj",   NULL,           "intermediate",
+                                                "output" };
+static const berthi_family_names xlstm = { NULL,           NULL,      NULL,       NULL,
+                                           "proj_up_gate", "proj_up", "proj_down" };
 static const berthi_family_names rwkv = { NULL, NULL, NULL, NULL, NULL, "key", "value" };
 static const berthi_family_names lfm3 = { "q_proj", "k_proj", "v_proj", "o_proj",
                                           "w1",     "w3",     "w2" };

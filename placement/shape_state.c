@@ -222,6 +222,8 @@ berthi_shape_read_state(berthi_shape_reading *r)
 
     if (r->shape->family->state == BERTHI_STATE_MIXED) {
         read_mixed(r, state);
+    } else if (r->shape->family->state == BERTHI_STATE_MEMORY) {
+        berthi_shape_read_memory(r);
     } else if (family_flags & BERTHI_FAMILY_ALL_STATE) {
         read_all_state(r, family_flags);
     } else if (family_flags & BERTHI_FAMILY_HALVES) {
@@ -275,6 +277,8 @@ berthi_shape_add_kept(const berthi_shape *shape, berthi_layer *layer)
     const uint64_t channels = state->inner + 2 * state->key_heads * state->key_dim;
 
     layer->state_elements = state->inner * state->key_dim;
+    if (state->kind == BERTHI_STATE_MEMORY) /* and how far it has forgotten */
+        layer->state_elements += state->step_rank + state->value_heads;
     layer->convolution_elements =
         (state->kind == BERTHI_STATE_MIXED ? shape->hidden : channels) * state->kernel;
 }
@@ -447,6 +451,7 @@ berthi_shape_add_state(berthi_shape_making *m)
     case BERTHI_STATE_RANKED: add_apart(m, state); break;
     case BERTHI_STATE_LIGHTNING: add_lightning(m, state); break;
     case BERTHI_STATE_MIXED: add_mixed(m, state); break;
+    case BERTHI_STATE_MEMORY: berthi_shape_add_memory(m); break;
     default:
         berthi_shape_add_linear(m, "in_proj", 3 * hidden, hidden);
         add_convolution(m, hidden);

@@ -128,12 +128,14 @@ add_heads(berthi_shape_making *m, const berthi_layer *layer, uint64_t hidden, ui
         if (berthi_shape_has(m, BERTHI_FAMILY_PLAIN_KEYS))
             berthi_shape_add_vector(m, names->query, queries + values);
     } else {
+        m->has_bias = m->has_bias && !berthi_shape_has_trait(m, BERTHI_TRAIT_PLAIN_QUERIES);
         berthi_shape_add_linear(
             m, names->query,
             queries * (berthi_shape_has(m, BERTHI_FAMILY_QUERY_GATE) ? 2 : 1), hidden);
         if (berthi_shape_has(m, BERTHI_FAMILY_GATE_APART))
             berthi_shape_add_matrix(m, "gate_proj", m->role, queries, hidden);
-        m->has_bias = m->has_bias && !berthi_shape_has(m, BERTHI_FAMILY_PLAIN_KEYS);
+        m->has_bias = m->shape->has_attention_bias
+                      && !berthi_shape_has(m, BERTHI_FAMILY_PLAIN_KEYS);
         if (!layer->shares_cache)
             berthi_shape_add_linear(m, names->key, keys, source);
         m->has_bias = m->shape->has_attention_bias;

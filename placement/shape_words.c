@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "kernels/text.h"
 #include "placement/shape_read.h"
 
 berthi_layer_words
@@ -49,6 +50,33 @@ berthi_shape_count_halves(berthi_shape_reading *r)
     (void)berthi_json_can_read_string(berthi_json_find(r->model, letters_key), &letters);
     return letters[0] != '\0' ? strlen(letters)
                               : berthi_json_count(berthi_json_find(r->model, halves_key));
+}
+
+/* Funnel's decoder, which some of its classes have not, is a few more of the same. */
+uint64_t
+berthi_shape_count_blocks(berthi_shape_reading *r)
+{
+    static const char key[] = "block_sizes";
+    const berthi_json_value *const list = berthi_json_find(r->model, key);
+    const bool has_decoder =
+        r->shape->ending != BERTHI_ENDING_LABELS
+        && !berthi_text_ends(berthi_text_of(r->class_name), "BaseModel");
+    uint64_t sum = has_decoder ? berthi_shape_member(r, "num_decoder_layers", 0, 1024, 2) : 0;
+    uint64_t size;
+
+    if (list == NULL)
+        return sum + 12;
+    for (const berthi_json_value *v = berthi_json_first(list); v != NULL;
+         v = berthi_json_next(v)) {
+        if (!berthi_json_can_read_unsigned(v, &size) || size > BERTHI_SHAPE_LAYERS
+            || sum + size > BERTHI_SHAPE_LAYERS)
+            berthi_shape_refuse(r, key, list, "a list of whole numbers");
+        else
+            sum += size;
+    }
+    if (sum == 0)
+        berthi_shape_refuse(r, key, list, "a list of whole numbers");
+    return sum;
 }
 
 static berthi_layer_words

@@ -348,6 +348,77 @@ test_lookup(void)
     CHECK(estimated_text(TINY("xmod", ", \"adapter_reduction_factor\": 65")) == NULL);
 }
 
+/* Funnel's blocks, and layers behind them that some of its classes have not. */
+static void
+test_blocks(void)
+{
+    const char *const text = "{\"model_type\": \"funnel\", \"d_model\": 64, \"n_head\": 4, "
+                             "\"d_head\": 8, \"d_inner\": 96, \"vocab_size\": 100%s}";
+    const char *const shrunk = ", \"block_sizes\": [2, 3], \"num_decoder_layers\": 4";
+    const berthi_shape *s = shape_of(fixture_format(text, ""));
+
+    CHECK_EQ(s->layers, 14);
+    CHECK_EQ(s->kinds[0].key_dim, 8);
+    CHECK_EQ(s->token_types, 0);
+    CHECK_EQ(shape_of(fixture_format(text, shrunk))->layers, 9);
+    CHECK_EQ(shape_of(fixture_format(text, ", \"block_sizes\": [2, 3], \"architectures\": "
+                                           "[\"FunnelBaseModel\"]"))
+                 ->layers,
+             5);
+    CHECK(estimated_text(fixture_format(text, ", \"block_sizes\": [2, -3]")) == NULL);
+    CHECK_CONTAINS(estimated_error()->message, "\"block_sizes\" is not a list of whole numbers");
+    CHECK(estimated_text(fixture_format(text, ", \"block_sizes\": [4096, 1]")) == NULL);
+    CHECK(estimated_text(fixture_format(text, ", \"num_decoder_layers\": 0, \"block_sizes\": []"))
+          == NULL);
+}
+
+/* What an encoder and a decoder of BART's kin have beside each other. */
+static void
+test_other_pairs(void)
+{
+    const char *const text =
+        "{\"model_type\": \"%s\", \"d_model\": 64, \"encoder_layers\": 2, \"decoder_layers\": 3, "
+        "\"decoder_attention_heads\": 4, \"decoder_ffn_dim\": 96, \"%s\": 100, "
+        "\"max_position_embeddings\": 32%s}";
+    const estimated *e =
+        estimated_text(fixture_format(text, "fsmt", "tgt_vocab_size", ", \"src_vocab_size\": 70"));
+
+    T_REQUIRE(e != NULL);
+    CHECK_EQ(elements(e, BERTHI_NO_LAYER, "embed_tokens"), (100 + 70) * 64);
+    CHECK_EQ(elements(e, BERTHI_NO_LAYER, "lm_head"), 100 * 64);
+    e = estimated_text(fixture_format(text, "pegasus_x", "vocab_size", ""));
+    T_REQUIRE(e != NULL);
+    CHECK_EQ(elements(e, BERTHI_NO_LAYER, "embed_global"), 32 * 64);
+    CHECK_EQ(elements(e, 0, "norm"), 2 * 3 * 2 * 64); /* the encoder's: one more */
+    e = estimated_text("{\"model_type\": \"prophetnet\", \"hidden_size\": 64, "
+                       "\"num_encoder_layers\": 2, \"num_decoder_layers\": 3, "
+                       "\"num_decoder_attention_heads\": 4, \"decoder_ffn_dim\": 96, "
+                       "\"vocab_size\": 100, \"max_position_embeddings\": 32, \"ngram\": 3}");
+    T_REQUIRE(e != NULL);
+    CHECK_EQ(elements(e, BERTHI_NO_LAYER, "ngram_embeddings"), 3 * 64);
+    CHECK_EQ(elements(e, 0, "relative_pos_embeddings"), 0);
+    CHECK_EQ(elements(e, 1, "relative_pos_embeddings"), 3 * 32 * 4 * (64 + 1));
+}
+
+/* xLSTM's widths are fractions of the hidden state; its matrices are kept. */
+static void
+test_memory(void)
+{
+    const char *const text = "{\"model_type\": \"xlstm\", \"hidden_size\": 100, "
+                             "\"num_blocks\": 2, \"num_hidden_layers\": 9, \"num_heads\": 4, "
+                             "\"vocab_size\": 100, \"qk_dim_factor\": %s}";
+    const berthi_shape *s = shape_of(fixture_format(text, "0.36"));
+
+    CHECK_EQ(s->layers, 2);
+    CHECK_EQ(s->kinds[0].attention, BERTHI_ATTENTION_STATE);
+    CHECK_EQ(s->kinds[0].state_elements, 4 * 9 * 25 + 36 + 4);
+    CHECK_EQ(s->kinds[0].intermediate, 320); /* 266.7 and more, of 64 each */
+    CHECK(estimated_text(fixture_format(text, "65")) == NULL);
+    CHECK_CONTAINS(estimated_error()->message, "\"qk_dim_factor\" is 65, not a number up to 64");
+    CHECK(estimated_text(fixture_format(text, "-1")) == NULL);
+    CHECK(estimated_text(fixture_format(text, "\"1\"")) == NULL);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -366,5 +437,8 @@ main(int argc, char **argv)
     T_RUN(test_mixed_heads);
     T_RUN(test_convolved);
     T_RUN(test_lookup);
+    T_RUN(test_blocks);
+    T_RUN(test_other_pairs);
+    T_RUN(test_memory);
     T_MAIN_END;
 }

@@ -24,9 +24,9 @@ TABLES = [lib.ROOT / "placement" / name
 CLASSES = {"whisper": "AutoModelForSpeechSeq2Seq", "mistral4": "AutoModelForImageTextToText",
            "mllama_text_model": "MllamaForCausalLM"}
 CLASSES |= dict.fromkeys(
-    ["bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "led", "longt5", "m2m_100",
-     "marian", "mbart", "mt5", "mvp", "nllb-moe", "pegasus", "plbart", "switch_transformers", "t5",
-     "t5gemma", "umt5"],
+    ["bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "fsmt", "led", "longt5",
+     "m2m_100", "marian", "mbart", "mt5", "mvp", "nllb-moe", "pegasus", "pegasus_x", "plbart",
+     "prophetnet", "switch_transformers", "t5", "t5gemma", "umt5"],
     "AutoModelForSeq2SeqLM")
 # Of a model for images or sound; its head stands outside.
 CLASSES |= dict.fromkeys(
@@ -34,7 +34,8 @@ CLASSES |= dict.fromkeys(
      "qwen3_vl_text"], "AutoModel")
 CLASSES |= dict.fromkeys(
     ["albert", "bert", "camembert", "convbert", "data2vec-text", "deberta", "deberta-v2",
-     "distilbert", "electra", "ernie", "esm", "eurobert", "flaubert", "fnet", "gte", "ibert",
+     "distilbert", "electra", "ernie", "esm", "eurobert", "flaubert", "fnet", "funnel", "gte",
+     "ibert",
      "jina_embeddings_v3", "layoutlm", "longformer", "luke", "megatron-bert", "mobilebert",
      "modernbert", "mpnet", "mra", "nomic_bert", "nystromformer", "rembert", "roberta",
      "roberta-prelayernorm", "roc_bert", "roformer", "squeezebert", "tapas", "xlm",
@@ -46,9 +47,9 @@ OTHERS = {"gemma3", "qwen2_vl", "qwen2_5_vl", "kimi_k2", "t5_gemma_module",
           "phi4_multimodal"}
 # What no count depends on.
 NOISE = re.compile(r"_token_id$|dropout|_pdrop|^output_(?!embedding|groups)|_eps(ilon)?$|"
-                   r"initializer|^use_cache$|return_dict|^chunk_size|label|^rope|transformers_version|"
-                   r"problem_type|_coef$|^mask_|^apply_spec|_drop$|layerdrop|^is_(?!moe)|^dtype$|"
-                   r"^name_or_path$|^_name")
+                   r"initializer|^use_cache$|return_dict|^chunk_size|label|^rope|"
+                   r"transformers_version|problem_type|_coef$|^mask_|^apply_spec|_drop$|"
+                   r"layerdrop|^is_(?!moe)|^dtype$|^name_or_path$|^_name")
 # Buffers that checkpoints have.
 SAVED = re.compile(r"correction_bias|expert_bias|tid2eid|final_logits_bias|act_fn\.(beta|eps)$|"
                    "layer_scalar$|slope_rate$|_decay$|balancing_biases$")

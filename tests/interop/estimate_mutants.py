@@ -27,7 +27,7 @@ TYPES = ["bert", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "deepseek_v3
          "qwen2_moe", "qwen3", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_moe", "qwen3_next",
          "roberta", "t5", "whisper"]
 DEPTHS = ["num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers",
-          "decoder_layers", "num_decoder_layers"]
+          "decoder_layers", "num_decoder_layers", "num_blocks"]
 # Members that no count depends on, or that have to fit others.
 LEFT = re.compile("vocab_size_per_layer|layer_types|pretraining_tp|chunk|^quantization|router_aux|"
                   "norm_topk|logit|clip|classif|_vision|_scale|max_window|n_ctx|_act|"
@@ -100,6 +100,8 @@ def can_run(words):
     if words["model_type"] == "helium":  # its output is as wide as all heads
         if words["hidden_size"] != words["num_attention_heads"] * words["head_dim"]:
             return False
+    if words.get("embedding_dim", words.get("hidden_size")) != words.get("hidden_size"):  # xLSTM
+        return False
     used = [words[key] for key in USED if words.get(key)]
     experts = [words[key] for key in EXPERTS if words.get(key)]
     shared = words.get("num_kv_shared_layers", 0)

@@ -65,7 +65,15 @@ next_slot(berthi_lease_line *line)
     return slot != NULL && seek_next(line) ? slot : NULL;
 }
 
-/* One waiter fewer; NULL: there was none. */
+/* One waiter more, so that nobody gives it up. NULL is allowed, here and below. */
+static berthi_lease_slot *
+hold(berthi_lease_slot *slot)
+{
+    if (slot != NULL)
+        slot->waiters++;
+    return slot;
+}
+
 static void
 let_go(berthi_lease_line *line, berthi_lease_slot *slot)
 {
@@ -83,7 +91,8 @@ static berth_status
 pump(berthi_leases *leases, berthi_lease_line *line, uint32_t wanted, bool pinned,
      berth_error *error)
 {
-    berthi_lease_slot *held = NULL;
+    berthi_lease_slot *held =
+        wanted != BERTHI_NO_UNIT ? hold(berthi_lease_find_slot(line, wanted)) : NULL;
     berth_status status = BERTH_OK;
 
     /*
@@ -98,10 +107,8 @@ pump(berthi_leases *leases, berthi_lease_line *line, uint32_t wanted, bool pinne
             break;
         /* Others may take the cursor elsewhere meanwhile. */
         line->cursor = berthi_lease_unit_after(line, unit);
-        if (unit == wanted && held == NULL) {
-            held = slot;
-            held->waiters++;
-        }
+        if (unit == wanted && held == NULL)
+            held = hold(slot);
         status = berthi_lease_begin_fill(leases, line, slot, unit, error);
         filled += slot->fill != BERTHI_LEASE_EMPTY;
         if (BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_PREFETCH))

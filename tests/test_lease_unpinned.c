@@ -440,6 +440,34 @@ test_a_hint_meanwhile(void)
     loaded_end(&h.l);
 }
 
+/* What somebody has asked for stays while he fills other slots, whatever others ask for. */
+static void
+test_another_hint_meanwhile(void)
+{
+    berth_error error;
+    uint64_t told_ns;
+    uint32_t first;
+    hanging h;
+    caller c = { .h = &h, .ask = acquire_layer };
+
+    begin_layers(&h, "model.layers=cpu", 2);
+    T_REQUIRE(h.l.model != NULL);
+    first = planned_layer(&h.l.p, "model.layers.0");
+    h.l.model->wait_ns = DISK_NS;
+    c.layer = first + 1; /* it lies in a slot; the other one is filled with the next layer */
+    begin_call(&c);
+    CHECK_EQ(berth_layer_prefetch(h.l.model, first + 4, &error), BERTH_OK);
+    told_ns = berthi_sys_now_ns();
+    atomic_store(&h.is_told, true);
+    pthread_join(c.thread, NULL);
+    CHECK_LT(berthi_sys_now_ns() - told_ns, DISK_NS);
+    CHECK_EQ(c.status, BERTH_OK);
+    CHECK_EQ(berth_layer_release(h.l.model, c.layer, NULL, &error), BERTH_OK);
+    await_copy(&h);
+    (void)passed(&h.l, 1);
+    loaded_end(&h.l);
+}
+
 /* Of four layers of the first device one lies on the disk; two of the second one do. */
 static void
 begin_mixed(hanging *h)
@@ -901,6 +929,7 @@ main(int argc, char **argv)
     T_RUN(test_experts);
     T_RUN(test_layers_of_the_host);
     T_RUN(test_a_hint_meanwhile);
+    T_RUN(test_another_hint_meanwhile);
     T_RUN(test_behind_a_layer_of_the_disk);
     T_RUN(test_what_did_not_come);
     T_RUN(test_sleep_while_copies_move);

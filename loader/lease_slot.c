@@ -122,7 +122,7 @@ berthi_leases_moved_ns(const berthi_leases *leases)
     return leases != NULL ? atomic_load(&leases->read_ns) : 0;
 }
 
-/* While somebody copies into a slot of the line, nothing else says that its device moves. */
+/* While its copies are under way nothing else says that the device of a line moves. */
 bool
 berthi_lease_put_off(const berthi_leases *leases, const berthi_lease_line *line,
                      uint64_t *deadline_ns)
@@ -130,7 +130,7 @@ berthi_lease_put_off(const berthi_leases *leases, const berthi_lease_line *line,
     const uint64_t now_ns = berthi_sys_now_ns();
     const uint64_t away_ns = berthi_was_away(*deadline_ns, now_ns) ? now_ns : 0;
     const uint64_t moved_ns =
-        line->written > 0 ? line->passed_ns : atomic_load(&leases->read_ns);
+        line->copying > 0 ? line->passed_ns : atomic_load(&leases->read_ns);
     const uint64_t from_ns = berthi_max_u64(away_ns, moved_ns);
     const uint64_t late_ns =
         berthi_add_capped(berthi_add_capped(from_ns, leases->model->wait_ns), TELL_NS);

@@ -236,8 +236,8 @@ uint64_t berthi_lease_feed_deadline(const berthi_leases *leases);
 /* What others wait for did then: they wait on. */
 void berthi_lease_note_moved(berthi_leases *leases, uint64_t moved_ns);
 /*
- * That has passed: true, and later, where what the feeder is at has moved since, or the copies
- * of whoever writes to a slot of the line, or who waits was away. With the line's lock.
+ * That has passed: true, and later, where reads have come back since, or, while copies of the
+ * line are under way, one of those has passed, or who waits was away. With the line's lock.
  */
 bool berthi_lease_put_off(const berthi_leases *leases, const berthi_lease_line *line,
                           uint64_t *deadline_ns);

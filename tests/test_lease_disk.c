@@ -833,7 +833,7 @@ test_who_was_away_waits_once_more(void)
     CHECK(berthi_lease_put_off(&leases, &line, &deadline_ns));
     CHECK_GE(deadline_ns, now_ns + 101 * SECOND_NS);
     deadline_ns = now_ns + 100 * SECOND_NS;
-    line.written = 1; /* what others have moved does not count */
+    line.copying = 1; /* what others have moved does not count */
     CHECK(!berthi_lease_put_off(&leases, &line, &deadline_ns));
     line.passed_ns = now_ns + 100 * SECOND_NS;
     CHECK(berthi_lease_put_off(&leases, &line, &deadline_ns));

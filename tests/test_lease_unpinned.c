@@ -18,8 +18,9 @@
 #include "tests/t.h"
 
 #define WORDS      "sim:128MiB,pin=0,clock=real"
+#define PINNED_WORDS "sim:128MiB,clock=real"
 /* The second one pins what it likes. */
-#define BOTH_WORDS WORDS ";sim:128MiB,clock=real"
+#define BOTH_WORDS WORDS ";" PINNED_WORDS
 #define WAIT_NS    (UINT64_C(200) * HUNG_MS_NS)
 /* So little is pinned: a ring of RING_BYTES, and no layer. */
 #define RING_WORDS "sim:128MiB,pin=512KiB,clock=real"
@@ -734,6 +735,65 @@ begin_mixed_experts(hanging *h)
         CHECK(!h->l.model->tiers[t].is_pinned);
 }
 
+/* The attention of two layers of the first device, and experts of the second, on the disk. */
+static void
+begin_pinned(hanging *h)
+{
+    static const char *const pins[] = {
+        "model.layers.0.input_layernorm=cuda:0", "model.layers.0.self_attn=disk",
+        "model.layers.1.input_layernorm=cuda:0", "model.layers.1.self_attn=disk",
+        "model.layers.2.input_layernorm=cuda:1",
+        "model.layers.2.block_sparse_moe.experts=disk",
+    };
+    berth_plan_options options = loaded_options("0=100MiB,1=64MiB,cpu=64MiB,disk=inf");
+
+    options.pins = pins;
+    options.pin_count = 6;
+    options.slots = 2;
+    loaded_begin(&h->l, planned_moe(3, 16), &options, PINNED_WORDS ";" PINNED_WORDS);
+    h->l.options.ring_bytes = UINT64_C(16) << 20;
+    loaded_load(&h->l);
+    T_REQUIRE(CHECK_EQ(h->l.status, BERTH_OK));
+}
+
+static void *
+go_on_with_experts(void *argument)
+{
+    other *const o = argument;
+
+    while (!atomic_load(&o->is_stopped))
+        use_expert(o->h, o->first, atomic_fetch_add(&o->uses, 1) % 16);
+    return NULL;
+}
+
+/* Copies out of a ring that is pinned wait for nobody, and whoever waits for them does. */
+static void
+test_a_ring_that_is_pinned(void)
+{
+    berth_error error;
+    uint32_t first;
+    hanging h;
+    other o;
+
+    begin_pinned(&h);
+    first = planned_layer(&h.l.p, "model.layers.0");
+    for (uint32_t i = 0; i < 2; i++)
+        CHECK_EQ(berth_layer_acquire(h.l.model, first + i, NULL, &error), BERTH_OK);
+    hang(&h, OTHERS_NS);
+    for (uint32_t i = 0; i < 2; i++)
+        CHECK_EQ(berth_layer_release(h.l.model, first + i, NULL, &error), BERTH_OK);
+    await_hang(&h);
+    o = (other){ .h = &h, .first = first + 2 };
+    T_REQUIRE(pthread_create(&o.thread, NULL, go_on_with_experts, &o) == 0);
+    h.l.model->wait_ns = DISK_NS;
+    check_late(berth_layer_acquire(h.l.model, first + 1, NULL, &error), &error);
+    CHECK_GT(atomic_load(&o.uses), 1);
+    end_other(&o);
+    end_hang(&h);
+    use_layer(&h, first);
+    loaded_end(&h.l);
+}
+
 /* Who waits for the slot that is written to takes another one that comes free before. */
 static void
 test_room_meanwhile(void)
@@ -934,6 +994,7 @@ main(int argc, char **argv)
     T_RUN(test_what_did_not_come);
     T_RUN(test_sleep_while_copies_move);
     T_RUN(test_experts_of_the_host);
+    T_RUN(test_a_ring_that_is_pinned);
     T_RUN(test_room_meanwhile);
     T_RUN(test_others_copy_for_themselves);
     T_RUN(test_layers_together);

@@ -205,6 +205,47 @@ berthi_lease_line_fini(berthi_leases *leases, berthi_lease_line *line)
 
 /* ---------------------------------------------------------------------- settling */
 
+static bool
+is_past(const berthi_lease_line *line, berthi_event *event)
+{
+    bool is_past = false;
+
+    return line->device->table->query(line->device, event, &is_past, NULL) == BERTH_OK
+           && is_past;
+}
+
+/* Of the fills and the releases of its slots. */
+static uint32_t
+count_past(const berthi_lease_line *line)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < line->slot_count; i++) {
+        const berthi_lease_slot *const slot = &line->slots[i];
+
+        count += is_past(line, slot->full);
+        for (uint32_t k = 0; k < slot->released_count; k++)
+            count += is_past(line, slot->released[k]);
+    }
+    return count;
+}
+
+/* All that its stream was asked for: the time begins anew where some of it has ended in it. */
+static berth_status
+await_stream(const berthi_leases *leases, const berthi_lease_line *line,
+             const berth_job *job, berth_error *error)
+{
+    berth_status status;
+    uint32_t before;
+
+    do {
+        before = count_past(line);
+        status = berthi_await_event(job, line->device, line->spare,
+                                    berthi_lease_deadline(leases), error);
+    } while (status == BERTH_PENDING && count_past(line) > before);
+    return status;
+}
+
 berth_status
 berthi_lease_line_settle(berthi_leases *leases, berthi_lease_line *line,
                          const berth_job *job, berth_error *error)
@@ -218,8 +259,7 @@ berthi_lease_line_settle(berthi_leases *leases, berthi_lease_line *line,
         status = table->record(line->device, line->spare, line->stream, error);
     if (status == BERTH_OK) {
         pthread_mutex_unlock(&line->lock); /* others ask what has been leased */
-        status = berthi_await_event(job, line->device, line->spare,
-                                    berthi_lease_deadline(leases), error);
+        status = await_stream(leases, line, job, error);
         pthread_mutex_lock(&line->lock);
     }
     return status != BERTH_PENDING

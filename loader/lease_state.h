@@ -253,8 +253,8 @@ void berthi_lease_line_fini(berthi_leases *leases, berthi_lease_line *line);
 /* ---- with the line's lock */
 
 /*
- * Waits until its slots are no longer used by streams that have released them, and lets the
- * lock go meanwhile: nobody acquires or releases, and nothing is fed.
+ * Waits until its slots are no longer used by streams that have released them, as long as
+ * that moves, and lets the lock go meanwhile: nobody acquires or releases, nothing is fed.
  */
 berth_status berthi_lease_line_settle(berthi_leases *leases, berthi_lease_line *line,
                                       const berth_job *job, berth_error *error);

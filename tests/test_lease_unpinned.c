@@ -102,16 +102,22 @@ check_late(berth_status status, const berth_error *error)
 /* ------------------------------------------------------------------------- layers */
 
 static void
-begin_layers(hanging *h, const char *place, uint32_t slots)
+begin_layers_on(hanging *h, const char *words, const char *place, uint32_t slots)
 {
     berth_plan_options options = loaded_options("0=64MiB,cpu=64MiB,disk=inf");
 
     options.pins = &place;
     options.pin_count = 1;
     options.slots = slots;
-    loaded_begin(&h->l, loaded_llama(6, "BF16", 2), &options, WORDS);
+    loaded_begin(&h->l, loaded_llama(6, "BF16", 2), &options, words);
     loaded_load(&h->l);
     CHECK_EQ(h->l.status, BERTH_OK);
+}
+
+static void
+begin_layers(hanging *h, const char *place, uint32_t slots)
+{
+    begin_layers_on(h, WORDS, place, slots);
     CHECK_EQ(h->l.report.is_pinned, 0);
 }
 
@@ -735,6 +741,31 @@ begin_mixed_experts(hanging *h)
         CHECK(!h->l.model->tiers[t].is_pinned);
 }
 
+/* So do those that wait for nobody, and that the move finds in the device's stream. */
+static void
+test_sleep_behind_copies_that_move(void)
+{
+    berth_error error;
+    berth_job *job;
+    uint64_t rows;
+    uint32_t first;
+    hanging h;
+
+    begin_layers_on(&h, PINNED_WORDS, "model.layers=cpu", SLOTS);
+    T_REQUIRE(h.l.model != NULL);
+    first = planned_layer(&h.l.p, "model.layers.0");
+    for (uint32_t i = 0; i < SLOTS; i++)
+        CHECK_EQ(berth_layer_acquire(h.l.model, first + i, NULL, &error), BERTH_OK);
+    slow_down(&h, berthi_lease_unit_bytes(h.l.p.plan, first, &rows));
+    h.l.model->wait_ns = MOVE_NS;
+    for (uint32_t i = 0; i < SLOTS; i++)
+        CHECK_EQ(berth_layer_release(h.l.model, first + i, NULL, &error), BERTH_OK);
+    T_REQUIRE(berth_model_sleep_start(h.l.model, NULL, &job, &error) == BERTH_OK);
+    if (!CHECK_EQ(berth_job_finish(job, &error), BERTH_OK))
+        T_NOTE("%s", error.message);
+    loaded_end(&h.l);
+}
+
 /* The attention of two layers of the first device, and experts of the second, on the disk. */
 static void
 begin_pinned(hanging *h)
@@ -993,6 +1024,7 @@ main(int argc, char **argv)
     T_RUN(test_behind_a_layer_of_the_disk);
     T_RUN(test_what_did_not_come);
     T_RUN(test_sleep_while_copies_move);
+    T_RUN(test_sleep_behind_copies_that_move);
     T_RUN(test_experts_of_the_host);
     T_RUN(test_a_ring_that_is_pinned);
     T_RUN(test_room_meanwhile);

@@ -197,7 +197,8 @@ void berthi_convert_find_shards(const berthi_convert *convert,
 /* ------------------------------------------------------------- convert_output.c */
 
 /*
- * ARGUMENT: the output is the source's folder, or one lies in the other.
+ * ARGUMENT: the output is the source's folder, or one lies in the other, or files of the
+ * source lie in the output, to which links lead.
  * NOT_REGULAR: something stands where a file is to be. Of a dry run also what the
  * writer would refuse. Fills report.free_bytes of one; there are side files and
  * report.output_bytes.

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "kernels/sys.h"
+#include "loader/checkpoint.h"
 #include "loader/convert_job.h"
 #include "loader/journal.h"
 #include "loader/manifest.h"
@@ -17,6 +18,7 @@
 #include "loader/writer_state.h"
 
 #define MAX_DEPTH 4096 /* of folders above a folder */
+#define PATH_CAPACITY 4096u
 #define TEXT_BLOCK_BYTES 1024u
 
 /* The output's folder, or while there is none the one in which it will be made. */
@@ -62,6 +64,45 @@ is_within(int folder, const berthi_sys_stat *wanted)
     }
     if (at >= 0)
         berthi_sys_close(at);
+    return is_found;
+}
+
+/* The folder in which the open file lies, whatever links to it; "": nobody can tell. */
+static void
+find_home(const berthi_file *file, char home[PATH_CAPACITY])
+{
+    const int64_t length = berthi_sys_path_of(file->fd, home, PATH_CAPACITY);
+
+    if (length <= 0 || length >= PATH_CAPACITY - 1 || home[0] != '/')
+        home[0] = '\0';
+    else
+        strrchr(home, '/')[1] = '\0';
+}
+
+/*
+ * True when a file of the model lies in the output, where only links lead from the model's
+ * folder: it would be replaced there, or go with an older model.
+ */
+static bool
+holds_files(const berth_checkpoint *source, const berthi_sys_stat *output)
+{
+    char last[PATH_CAPACITY] = ""; /* most lie where the one before does */
+    bool is_found = false;
+
+    for (uint32_t i = 0; i < source->shard_count && !is_found; i++) {
+        char home[PATH_CAPACITY];
+        int folder;
+
+        find_home(&source->shards[i].file, home);
+        if (home[0] == '\0' || strcmp(home, last) == 0)
+            continue;
+        memcpy(last, home, sizeof last);
+        folder = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, home);
+        if (folder < 0)
+            continue;
+        is_found = is_within(folder, output);
+        berthi_sys_close(folder);
+    }
     return is_found;
 }
 
@@ -116,6 +157,8 @@ check_overlap(const nearest *n, berth_error *error)
         problem = "lies in the folder of the model that is read";
     else if (n->exists && is_within(source->folder, &output_state))
         problem = "holds the folder of the model that is read";
+    else if (n->exists && holds_files(n->convert->checkpoint, &output_state))
+        problem = "holds files of the model that is read, to which links lead";
     return problem == NULL ? BERTH_OK
                            : berthi_target_fail(n->path, BERTH_REASON_ARGUMENT, problem, error);
 }

@@ -196,6 +196,40 @@ test_output_and_source(void)
     CHECK_EQ(converted_run(&c, model), BERTH_OK);
 }
 
+/* Only links bring them into the model's folder: what replaces an older model would be theirs. */
+static void
+test_source_behind_links(void)
+{
+    static const char *const names[] = { "model.safetensors.index.json",
+                                         "model-1.safetensors", "model-2.safetensors" };
+    const char *const above = fixture_folder();
+    const char *const real = fixture_format("%s/real/a", above);
+    const char *const farm = fixture_format("%s/farm", above);
+    const char *const link = fixture_format("%s/x.safetensors", above);
+    char *before;
+    char *after;
+    size_t bytes;
+    converted c;
+
+    fixture_model(real, "[model-1.safetensors]\n" TWO "[model-2.safetensors]\nBF16 4 c\n");
+    fixture_make_folder(farm);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        fixture_link(fixture_format("%s/%s", real, names[i]),
+                     fixture_format("%s/%s", farm, names[i]));
+    fixture_link(fixture_format("%s/%s", real, names[2]), link);
+    before = fixture_read(fixture_format("%s/%s", real, names[2]), &bytes);
+    check_output(farm, real, "holds files of the model");
+    check_output(farm, fixture_format("%s/real", above), "holds files of the model");
+    check_output(link, real, "holds files of the model");
+    after = fixture_read(fixture_format("%s/%s", real, names[2]), NULL);
+    CHECK_MEM(after, before, bytes);
+    free(before);
+    free(after);
+    /* They stay as they are beside what is made elsewhere. */
+    converted_begin(&c, fixture_format("%s/real/new", above), BERTH_ENCODING_NF4);
+    CHECK_EQ(converted_run(&c, farm), BERTH_OK);
+}
+
 static void
 test_output_that_is_there(void)
 {
@@ -588,6 +622,7 @@ main(int argc, char **argv)
     T_RUN(test_arguments);
     T_RUN(test_no_error_wanted);
     T_RUN(test_output_and_source);
+    T_RUN(test_source_behind_links);
     T_RUN(test_output_that_is_there);
     T_RUN(test_output_in_the_hub_cache);
     T_RUN(test_dry_run_writes_nothing);

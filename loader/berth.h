@@ -1053,7 +1053,8 @@ typedef struct berth_convert_options {
                                        several, experts that int8 cannot hold, modules
                                        to skip that are not there, and what transformers
                                        does not run: two widths, codes of what is no
-                                       layer, a tied head that is not skipped         */
+                                       layer, a tied head that is not skipped; that a
+                                       manifest and the source have not all in common */
     void *finding_user;
     berth_coverage_function coverage;
     void *coverage_user;

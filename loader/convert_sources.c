@@ -42,7 +42,10 @@ berthi_convert_init_sources(berthi_convert *convert, berth_error *error)
     const uint64_t count = convert->checkpoint->table.entry_count;
     const berthi_promises_options options = { .mode = convert->options.verify,
                                               .manifest = convert->options.manifest,
-                                              .let_pass = "converted all the same" };
+                                              .let_pass = "converted all the same",
+                                              .finding = convert->options.finding,
+                                              .finding_user =
+                                                  convert->options.finding_user };
     berthi_convert_sources *const sources = &convert->sources;
     berth_status status = berthi_crcs_init(&sources->crcs, convert->context,
                                            convert->checkpoint, error);

@@ -2,9 +2,12 @@
 /* promises.c - a manifest, and what of a checkpoint is not as it says. */
 #include "loader/promises.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "loader/checkpoint.h"
+#include "loader/findings.h"
 
 /* ------------------------------------------------------------------------- object */
 
@@ -68,6 +71,29 @@ note_entry(void *user, const berth_finding *finding)
         warn(p, "not verified", finding->details);
 }
 
+/* That they do not, and are taken all the same: the first entry stands for all. */
+static void
+tell_entries(const berthi_promises *p)
+{
+    const berth_open_options options = { .finding = p->options.finding,
+                                         .finding_user = p->options.finding_user };
+    berth_error told = p->first;
+    const size_t length = strlen(told.message);
+    berthi_findings findings;
+
+    if (options.finding == NULL) {
+        warn(p, "not verified, as other entries may be", &p->first);
+        return;
+    }
+    snprintf(told.message + length, sizeof told.message - length,
+             "; what only one of the two has is not verified: %" PRIu64
+             " of files and tensors",
+             p->entries);
+    berthi_findings_init(&findings, p->context, &options);
+    berthi_findings_tell(&findings, BERTH_SEVERITY_WARNING, &told);
+    berthi_findings_fini(&findings);
+}
+
 /*
  * A file of another size is not what was promised; one that nobody promised may be, unless
  * the caller says that this is its manifest.
@@ -85,7 +111,7 @@ check_entries(const berthi_promises *p, berth_error *error)
             *error = p->first;
         return p->first.status;
     }
-    warn(p, "not verified, as other entries may be", &p->first);
+    tell_entries(p);
     return BERTH_OK;
 }
 

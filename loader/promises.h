@@ -34,6 +34,8 @@ typedef struct berthi_promises_options {
     bool is_of_source;    /* the manifest's digests of sources count */
     const char *manifest; /* copied; NULL: the usual one beside the model */
     const char *let_pass; /* of what WARN lets pass: "loaded all the same" */
+    berth_finding_function finding; /* of what only one side has; NULL: to the log */
+    void *finding_user;
 } berthi_promises_options;
 
 typedef struct berthi_promises {

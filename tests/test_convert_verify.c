@@ -256,6 +256,44 @@ test_other_model(void)
     CHECK_EQ(convert(&c, model, &w), BERTH_EFORMAT);
 }
 
+typedef struct told {
+    uint32_t count;
+    berth_error last;
+} told;
+
+static void
+note_entry(void *user, const berth_finding *finding)
+{
+    told *const t = user;
+
+    if (finding->details->reason != BERTH_REASON_MANIFEST_ENTRY)
+        return;
+    t->count += finding->severity == BERTH_SEVERITY_WARNING;
+    t->last = *finding->details;
+}
+
+/* Programs are told, too, that a manifest says nothing of some, and of how many. */
+static void
+test_manifest_of_some(void)
+{
+    const char *const model = loaded_llama(1, "BF16", 2);
+    const char *const one = fixture_format("%s/model-00001-of-00002.safetensors", model);
+    told t = { 0 };
+    converted c;
+
+    (void)loaded_manifest(model);
+    for (uint32_t i = 0; i < 2; i++) {
+        begin(&c, out(), &(wish){ .type = BERTH_ENCODING_NF4 });
+        c.options.finding = note_entry;
+        c.options.finding_user = &t;
+        CHECK_EQ(converted_run(&c, i == 0 ? model : one), BERTH_OK);
+        CHECK_EQ(t.count, i);
+    }
+    CHECK_CONTAINS(t.last.message, "the checkpoint has no file");
+    CHECK_CONTAINS(t.last.message, "is not verified: 1 of files and tensors");
+    CHECK_GT(c.report.verified_tensors, 0);
+}
+
 /* Nobody asks how a weight without values is decoded: of that nothing is said. */
 static void
 test_not_read(void)
@@ -483,6 +521,7 @@ main(int argc, char **argv)
     T_RUN(test_damaged_statistics);
     T_RUN(test_damaged_header);
     T_RUN(test_other_model);
+    T_RUN(test_manifest_of_some);
     T_RUN(test_not_read);
     T_RUN(test_resumed);
     T_RUN(test_nothing_damaged_is_kept);

@@ -79,29 +79,60 @@ find_home(const berthi_file *file, char home[PATH_CAPACITY])
         strrchr(home, '/')[1] = '\0';
 }
 
+/* Whether the file lies in the output; `last` is where the one before did, which does not. */
+static bool
+is_file_within(const berthi_file *file, const berthi_sys_stat *output,
+               char last[PATH_CAPACITY])
+{
+    char home[PATH_CAPACITY];
+    bool is_found;
+    int folder;
+
+    find_home(file, home);
+    if (home[0] == '\0' || strcmp(home, last) == 0)
+        return false;
+    memcpy(last, home, sizeof home);
+    folder = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, home);
+    if (folder < 0)
+        return false;
+    is_found = is_within(folder, output);
+    berthi_sys_close(folder);
+    return is_found;
+}
+
 /*
  * True when a file of the model lies in the output, where only links lead from the model's
  * folder: it would be replaced there, or go with an older model.
  */
 static bool
-holds_files(const berth_checkpoint *source, const berthi_sys_stat *output)
+has_shards(const berth_checkpoint *source, const berthi_sys_stat *output)
 {
-    char last[PATH_CAPACITY] = ""; /* most lie where the one before does */
+    char last[PATH_CAPACITY] = "";
     bool is_found = false;
 
-    for (uint32_t i = 0; i < source->shard_count && !is_found; i++) {
-        char home[PATH_CAPACITY];
-        int folder;
+    for (uint32_t i = 0; i < source->shard_count && !is_found; i++)
+        is_found = is_file_within(&source->shards[i].file, output, last);
+    return is_found;
+}
 
-        find_home(&source->shards[i].file, home);
-        if (home[0] == '\0' || strcmp(home, last) == 0)
+/* The same of what tells of the shards; what is not there is not in the way. */
+static bool
+has_description(const berthi_location *source, const berthi_sys_stat *output)
+{
+    static const char *const names[] = { "config.json", BERTHI_CONVERT_INDEX };
+    bool is_found = false;
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0] && !is_found; i++) {
+        char last[PATH_CAPACITY] = "";
+        berth_error ignored;
+        berthi_file file;
+
+        if (berthi_file_open(&file, source->folder, names[i], names[i],
+                             BERTHI_FILE_ANYWHERE, &ignored)
+            != BERTH_OK)
             continue;
-        memcpy(last, home, sizeof last);
-        folder = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, home);
-        if (folder < 0)
-            continue;
-        is_found = is_within(folder, output);
-        berthi_sys_close(folder);
+        is_found = is_file_within(&file, output, last);
+        berthi_file_close(&file);
     }
     return is_found;
 }
@@ -157,7 +188,9 @@ check_overlap(const nearest *n, berth_error *error)
         problem = "lies in the folder of the model that is read";
     else if (n->exists && is_within(source->folder, &output_state))
         problem = "holds the folder of the model that is read";
-    else if (n->exists && holds_files(n->convert->checkpoint, &output_state))
+    else if (n->exists
+             && (has_shards(n->convert->checkpoint, &output_state)
+                 || has_description(source, &output_state)))
         problem = "holds files of the model that is read, to which links lead";
     return problem == NULL ? BERTH_OK
                            : berthi_target_fail(n->path, BERTH_REASON_ARGUMENT, problem, error);

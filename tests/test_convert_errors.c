@@ -230,6 +230,27 @@ test_source_behind_links(void)
     CHECK_EQ(converted_run(&c, farm), BERTH_OK);
 }
 
+/* What describes the weights would describe others' from then on. */
+static void
+test_description_behind_links(void)
+{
+    static const char *const names[] = { "config.json", "model.safetensors.index.json" };
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *const above = fixture_folder();
+        const char *const base = fixture_format("%s/base", above);
+        const char *const model = fixture_format("%s/model", above);
+
+        fixture_model(base, "[model-1.safetensors]\n" TWO "[model-2.safetensors]\nBF16 4 c\n");
+        fixture_model(model, "[model-1.safetensors]\n" TWO "[model-2.safetensors]\nBF16 4 c\n");
+        fixture_text(fixture_format("%s/config.json", base), "{}");
+        fixture_remove(fixture_format("%s/%s", model, names[i]));
+        fixture_link(fixture_format("%s/%s", base, names[i]),
+                     fixture_format("%s/%s", model, names[i]));
+        check_output(model, base, "holds files of the model");
+    }
+}
+
 static void
 test_output_that_is_there(void)
 {
@@ -623,6 +644,7 @@ main(int argc, char **argv)
     T_RUN(test_no_error_wanted);
     T_RUN(test_output_and_source);
     T_RUN(test_source_behind_links);
+    T_RUN(test_description_behind_links);
     T_RUN(test_output_that_is_there);
     T_RUN(test_output_in_the_hub_cache);
     T_RUN(test_dry_run_writes_nothing);

@@ -242,6 +242,7 @@ train_advice         threadless
 train_refused        threadless
 utf8                 threadless coverage arm
 values               arm arm-plain
+values_product       arm arm-plain
 verify               coverage
 verify_blobs         coverage
 writer               coverage

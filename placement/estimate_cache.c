@@ -40,7 +40,7 @@ token_elements(const berthi_shape *shape, const berthi_layer *layer, bool is_exp
         return layer->kv_heads * (layer->key_dim + layer->value_dim)
                + (layer->has_index ? shape->index_dim : 0);
     case BERTHI_ATTENTION_LATENT:
-        return shape->index_dim
+        return (layer->has_index ? shape->index_dim : 0)
                + (is_expanded ? layer->heads * (layer->key_dim + layer->value_dim)
                               : shape->latent_rank + shape->rope_dim);
     default: return 0;

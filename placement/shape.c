@@ -235,25 +235,17 @@ read_heads(berthi_shape_reading *r, const berthi_family *family)
             : BERTHI_ATTENTION_HEADS;
 }
 
-/* Some heads choose the tokens for all others, in some models not in each layer. */
+/* Some heads choose the tokens for all others. */
 static void
 read_index(berthi_shape_reading *r)
 {
-    const berthi_json_value *const modes = berthi_json_find(r->model, "indexer_types");
     berthi_shape *const shape = r->shape;
 
     shape->index_heads =
         berthi_shape_member(r, "index_n_heads", 1, BERTHI_SHAPE_HEADS, 0);
-    if (shape->index_heads == 0)
-        return;
-    shape->index_dim = berthi_shape_member(r, "index_head_dim", 1, BERTHI_SHAPE_HEADS, 128);
-    for (const berthi_json_value *v = berthi_json_first(modes); v != NULL;
-         v = berthi_json_next(v)) {
-        const char *mode = "";
-
-        if (!berthi_json_can_read_string(v, &mode) || strcmp(mode, "full") != 0)
-            shape->has_unknown_layers = true;
-    }
+    if (shape->index_heads > 0)
+        shape->index_dim =
+            berthi_shape_member(r, "index_head_dim", 1, BERTHI_SHAPE_HEADS, 128);
 }
 
 /* MiniMax M3's, of blocks of tokens; published files name it otherwise. */
@@ -374,6 +366,8 @@ count_layers(berthi_shape_reading *r)
 
     if (family->state == BERTHI_STATE_MEMORY) /* of two names its class takes this one */
         return berthi_shape_need(r, block_keys, BERTHI_SHAPE_LAYERS, 0);
+    if (family->traits & BERTHI_TRAIT_STACKS)
+        return berthi_shape_count_stacks(r);
     if (family->traits & BERTHI_TRAIT_BLOCKS)
         return berthi_shape_count_blocks(r);
     if (family->parts > 0 && berthi_json_find(r->model, layer_keys[0]) == NULL)

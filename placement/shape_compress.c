@@ -133,6 +133,19 @@ add_connections(berthi_shape_making *m)
     m->count = layers;
 }
 
+/* HY V4's are mixed by no more than a number for each, of reading and of writing. */
+void
+berthi_shape_add_stream_gates(berthi_shape_making *m)
+{
+    const uint64_t streams = m->shape->compression.streams;
+    const uint64_t layers = m->count;
+
+    m->count = 2 * layers;
+    berthi_shape_add_vector(m, "fn", 2 * streams * streams * m->shape->hidden);
+    berthi_shape_add_vector(m, "base", 2 * streams + 2);
+    m->count = layers;
+}
+
 void
 berthi_shape_add_compressed(berthi_shape_making *m, const berthi_layer *layer)
 {

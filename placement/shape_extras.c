@@ -71,6 +71,8 @@ berthi_shape_read_extras(berthi_shape_reading *r)
     berthi_shape_read_lookup(r);
     if (traits & BERTHI_TRAIT_ADAPTERS)
         read_adapters(r);
+    if (traits & BERTHI_TRAIT_STREAMS)
+        r->shape->compression.streams = berthi_shape_member(r, "hc_mult", 1, 64, 4);
     if (traits & BERTHI_TRAIT_BLOCKS)
         r->shape->token_types = 0; /* its layers tell parts of a text apart */
     if (traits & BERTHI_TRAIT_LAST_BIAS)
@@ -227,7 +229,11 @@ berthi_shape_add_outer_extras(berthi_shape_making *m)
         berthi_shape_add_vector(m, "mask_emb", m->shape->hidden);
     if (berthi_shape_has_trait(m, BERTHI_TRAIT_LAST_BIAS))
         berthi_shape_add_vector(m, "dense_bias", m->shape->hidden);
-    if (m->shape->state.kind == BERTHI_STATE_MEMORY) /* without a bias, unlike the others */
+    if (berthi_shape_has_trait(m, BERTHI_TRAIT_STACKS))
+        berthi_shape_add_vector(m, "z_L_init", m->shape->hidden);
+    /* Without a bias, unlike the others. */
+    if (m->shape->state.kind == BERTHI_STATE_MEMORY
+        || berthi_shape_has_trait(m, BERTHI_TRAIT_BARE_LAST))
         berthi_shape_add_vector(m, "out_norm", m->shape->hidden);
     add_more_rows(m);
     if (m->shape->router_width > 0)
@@ -247,6 +253,10 @@ berthi_shape_add_extras(berthi_shape_making *m, const berthi_layer *layer)
     if (berthi_shape_has_trait(m, BERTHI_TRAIT_SEGMENTS))
         add_segments(m, layer);
     berthi_shape_add_entity_queries(m, layer);
+    if (berthi_shape_has_trait(m, BERTHI_TRAIT_STREAMS))
+        berthi_shape_add_stream_gates(m);
+    if (berthi_shape_has_trait(m, BERTHI_TRAIT_STACKS) && shape->has_attention_bias)
+        berthi_shape_add_vector(m, "gate_proj", layer->heads * layer->key_dim);
     if (berthi_shape_has_trait(m, BERTHI_TRAIT_GLOBAL_ROWS) && layer->is_encoder)
         berthi_shape_add_norms(m, shape->hidden, 1);
     if (shape->distance_rows > 0 && !layer->is_encoder) {

@@ -126,6 +126,10 @@
 #define BERTHI_TRAIT_GLOBAL_ROWS  BERTHI_TRAIT(37) /* tokens that all see: Pegasus-X */
 #define BERTHI_TRAIT_TWO_LANGUAGES BERTHI_TRAIT(38) /* words of each side: FSMT */
 #define BERTHI_TRAIT_AHEAD        BERTHI_TRAIT(39) /* several tokens are predicted: ProphetNet */
+#define BERTHI_TRAIT_STACKS       BERTHI_TRAIT(40) /* two, run again and again: HRM */
+#define BERTHI_TRAIT_BARE_LAST    BERTHI_TRAIT(41) /* the last norm has no bias: ESMC */
+#define BERTHI_TRAIT_FEW_INDEXES  BERTHI_TRAIT(42) /* of four layers one chooses tokens */
+#define BERTHI_TRAIT_STREAMS      BERTHI_TRAIT(43) /* of the hidden state: HY V4 */
 
 /* Which layers look back only so far, where "layer_types" does not say. */
 typedef enum berthi_family_window {

@@ -169,6 +169,21 @@ take_heads(berthi_shape_reading *r, berthi_layer_words *heads, berthi_layer *lay
     heads->next = berthi_json_next(heads->next);
 }
 
+/* Layers that do not choose tokens take those that the last one before them chose. */
+static bool
+has_own_index(berthi_shape_reading *r, const berthi_layer_rules *rules, const char *word,
+              uint64_t number)
+{
+    const uint64_t behind =
+        number + 1 > rules->index_from ? number + 1 - rules->index_from : 0;
+
+    if (word[0] == '\0')
+        return behind % berthi_max_u64(rules->index_every, 1) == 0;
+    if (strcmp(word, "full") != 0 && strcmp(word, "shared") != 0)
+        r->shape->has_unknown_layers = true;
+    return strcmp(word, "shared") != 0;
+}
+
 /* What it sees is of another model, and as long for all texts. */
 static void
 make_looking(berthi_layer *layer)
@@ -223,6 +238,7 @@ make_layer(berthi_shape_reading *r, berthi_layer_rules *rules, uint64_t number)
     const uint64_t flags = r->shape->family->flags;
     const char *const word = berthi_shape_take_word(r, &rules->types);
     const char *const mlp = berthi_shape_take_word(r, &rules->mlps);
+    const char *const indexer = berthi_shape_take_word(r, &rules->indexers);
     berthi_layer layer = r->layer;
 
     if (flags & BERTHI_FAMILY_HALVES)
@@ -239,6 +255,8 @@ make_layer(berthi_shape_reading *r, berthi_layer_rules *rules, uint64_t number)
         make_listed(r, rules, word, &layer);
     else
         make_ruled(r, rules, number, &layer);
+    if (layer.attention == BERTHI_ATTENTION_LATENT && r->shape->index_heads > 0)
+        layer.has_index = has_own_index(r, rules, indexer, number);
     if (is_sparse(rules, mlp, number))
         make_sparse(&rules->sparse, &layer);
     if (flags & BERTHI_FAMILY_COMPRESSED)

@@ -50,6 +50,8 @@ void berthi_shape_add_memory(berthi_shape_making *m);
 /* COMPRESSED: a layer but its MLP and norms, and what is outside of layers. */
 void berthi_shape_add_compressed(berthi_shape_making *m, const berthi_layer *layer);
 void berthi_shape_add_streams(berthi_shape_making *m);
+/* STREAMS: how a layer's halves read and write them. */
+void berthi_shape_add_stream_gates(berthi_shape_making *m);
 /* How a router of those chooses. */
 void berthi_shape_add_choice(berthi_shape_making *m, const berthi_layer *layer);
 /* Of attention, what only models that fill gaps have. */

@@ -129,10 +129,14 @@ berthi_layer_words berthi_shape_open_list(berthi_shape_reading *r, const char *k
 berthi_layer_words berthi_shape_open_words(berthi_shape_reading *r);
 /* "mlp_layer_types", or which of the layers have experts, as 0 and 1. */
 berthi_layer_words berthi_shape_open_mlps(berthi_shape_reading *r);
+/* "indexer_types", or a letter for each: which layers choose tokens, and which share. */
+berthi_layer_words berthi_shape_open_indexers(berthi_shape_reading *r);
 /* Of the next layer; "" without any. */
 const char *berthi_shape_take_word(berthi_shape_reading *r, berthi_layer_words *words);
 /* HALVES: how many there are, where no number says it. */
 uint64_t berthi_shape_count_halves(berthi_shape_reading *r);
+/* STACKS: how often layers run; and how many there are. */
+uint64_t berthi_shape_count_stacks(berthi_shape_reading *r);
 /* BLOCKS: in all of them, and behind them. */
 uint64_t berthi_shape_count_blocks(berthi_shape_reading *r);
 

@@ -42,6 +42,10 @@ const berthi_family berthi_family_readers[] = {
       .norms = 2 },
     { .model_type = "esm", .traits = T(POOLER), .names = &bert, .norms = 2,
       .flags = (NORM_FIRST_FLAGS & ~F(TWO_BIASES)) | F(PADDED) | F(NO_TYPES) | F(CONTACTS) },
+    { .model_type = "esmc", .names = &llama, .norms = 2,
+      .flags = F(NORM_BIAS) | F(WIDE_NORMS) | F(BOTH_WAYS) | F(NO_TYPES) | F(NO_LAST_NORM)
+               | F(NEVER_TIES),
+      .traits = T(BARE_LAST) },
     { .model_type = "eurobert", .names = &llama, .norms = 2,
       .flags = F(BOTH_WAYS) | F(NO_TYPES) | F(PLAIN_HEAD) },
     { .model_type = "flaubert", .names = &distilbert, .norms = 2, .flags = XLM_FLAGS,

@@ -243,6 +243,12 @@ berthi_shape_read_rules(berthi_shape_reading *r)
     berthi_layer_rules rules = {
         .types = berthi_shape_open_words(r),
         .mlps = berthi_shape_open_mlps(r),
+        .indexers = berthi_shape_open_indexers(r),
+        .index_every = berthi_shape_member(
+            r, "index_topk_freq", 0, BERTHI_SHAPE_LAYERS,
+            r->shape->family->traits & BERTHI_TRAIT_FEW_INDEXES ? 4 : 1),
+        .index_from =
+            berthi_shape_member(r, "index_skip_topk_offset", 0, BERTHI_SHAPE_LAYERS, 2),
         .heads = berthi_shape_open_list(r, "num_attention_heads_per_layer"),
         .looking = berthi_shape_open_numbers(r, "cross_attention_layers"),
     };

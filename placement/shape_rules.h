@@ -15,6 +15,9 @@
 typedef struct berthi_layer_rules {
     berthi_layer_words types; /* "layer_types" */
     berthi_layer_words mlps;  /* "mlp_layer_types" */
+    berthi_layer_words indexers; /* "indexer_types": which layers choose tokens */
+    uint64_t index_every; /* of so many layers one, where there is no list */
+    uint64_t index_from;
     const berthi_json_value *dense; /* "mlp_only_layers": numbers of layers */
     const berthi_json_value *listed_sparse; /* "moe_layers": the same */
     bool has_listed_sparse;

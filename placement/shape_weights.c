@@ -178,8 +178,6 @@ add_index(berthi_shape_making *m)
     const berthi_shape *const shape = m->shape;
     const uint64_t latents = shape->query_rank > 0 ? shape->query_rank : shape->hidden;
 
-    if (shape->index_heads == 0)
-        return;
     berthi_shape_add_matrix(m, "wq_b", m->role, shape->index_heads * shape->index_dim, latents);
     berthi_shape_add_matrix(m, "wk", m->role, shape->index_dim, shape->hidden);
     add_norm(m, "k_norm", shape->index_dim, true);
@@ -207,7 +205,13 @@ add_latent(berthi_shape_making *m, const berthi_layer *layer)
     berthi_shape_add_matrix(m, "kv_b_proj", m->role,
                             layer->heads * (nope + layer->value_dim), shape->latent_rank);
     berthi_shape_add_linear(m, "o_proj", shape->hidden, layer->heads * layer->value_dim);
-    add_index(m);
+    if (layer->has_index)
+        add_index(m);
+    if (berthi_shape_has(m, BERTHI_FAMILY_GATE_APART))
+        berthi_shape_add_matrix(m, "gate_proj", m->role, layer->heads * layer->value_dim,
+                                shape->hidden);
+    if (berthi_shape_has(m, BERTHI_FAMILY_SINKS))
+        berthi_shape_add_vector(m, "sinks", layer->heads);
 }
 
 /* ------------------------------------------------------------------------ MLPs */

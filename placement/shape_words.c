@@ -25,7 +25,7 @@ berthi_shape_open_list(berthi_shape_reading *r, const char *key)
     return words;
 }
 
-/* Nemotron H's layers are one half of a usual one each. */
+/* Nemotron H's layers are one half of a usual one each; GLM's choose tokens or do not. */
 static const char *
 word_of_letter(char letter)
 {
@@ -34,6 +34,8 @@ word_of_letter(char letter)
     case '*': return "attention";
     case '-': return "mlp";
     case 'E': return "moe";
+    case 'F': return "full";
+    case 'S': return "shared";
     default: return "unknown";
     }
 }
@@ -50,6 +52,26 @@ berthi_shape_count_halves(berthi_shape_reading *r)
     (void)berthi_json_can_read_string(berthi_json_find(r->model, letters_key), &letters);
     return letters[0] != '\0' ? strlen(letters)
                               : berthi_json_count(berthi_json_find(r->model, halves_key));
+}
+
+/*
+ * HRM's stacks run in turn, and each run of a layer keeps tokens of its own. Files have both
+ * numbers, or that of a stack by the name of all.
+ */
+uint64_t
+berthi_shape_count_stacks(berthi_shape_reading *r)
+{
+    const uint64_t all =
+        berthi_shape_member(r, "num_hidden_layers", 1, BERTHI_SHAPE_LAYERS, 16);
+    const uint64_t stack =
+        berthi_shape_member(r, "num_layers_per_stack", 1, BERTHI_SHAPE_LAYERS, all);
+    const uint64_t runs = berthi_shape_member(r, "H_cycles", 1, 64, 2)
+                          * (berthi_shape_member(r, "L_cycles", 1, 64, 3) + 1);
+
+    r->shape->layer_sets = 2 * stack;
+    if (stack * runs > BERTHI_SHAPE_LAYERS)
+        berthi_shape_refuse(r, "num_layers_per_stack", NULL, "a number of fewer layers");
+    return berthi_max_u64(stack * runs, 1);
 }
 
 /* Funnel's decoder, which some of its classes have not, is a few more of the same. */
@@ -114,6 +136,22 @@ berthi_shape_open_mlps(berthi_shape_reading *r)
     return berthi_json_find(r->model, "mlp_layer_types") != NULL
                ? berthi_shape_open_list(r, "mlp_layer_types")
                : open_marks(r, "moe_layer_freq", marks);
+}
+
+berthi_layer_words
+berthi_shape_open_indexers(berthi_shape_reading *r)
+{
+    static const char key[] = "index_topk_pattern";
+    const berthi_json_value *const pattern = berthi_json_find(r->model, key);
+    berthi_layer_words words = { .key = key };
+
+    if (pattern == NULL || berthi_json_find(r->model, "indexer_types") != NULL)
+        return berthi_shape_open_list(r, "indexer_types");
+    if (!berthi_json_can_read_string(pattern, &words.letters))
+        return berthi_shape_open_list(r, key);
+    if (strlen(words.letters) != r->shape->layers)
+        berthi_shape_refuse(r, key, pattern, "a letter for each layer");
+    return words;
 }
 
 /* MiniMax M3's published files have them in an object of its own. */

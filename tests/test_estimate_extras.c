@@ -419,6 +419,29 @@ test_memory(void)
     CHECK(estimated_text(fixture_format(text, "\"1\"")) == NULL);
 }
 
+/* HRM's stacks run again and again: the weights are there once, tokens are kept each time. */
+static void
+test_stacks(void)
+{
+    const char *const text = "{\"model_type\": \"hrm_text\", \"hidden_size\": 64, "
+                             "\"num_attention_heads\": 4, \"intermediate_size\": 96, "
+                             "\"vocab_size\": 100, \"head_dim\": 16, \"H_cycles\": 2, "
+                             "\"L_cycles\": 3, %s}";
+    const estimated *e = estimated_text(fixture_format(text, "\"num_hidden_layers\": 3"));
+
+    T_REQUIRE(e != NULL);
+    CHECK_EQ(e->shape.layers, 3 * 2 * 4);
+    CHECK_EQ(e->shape.layer_sets, 6);
+    CHECK_EQ(elements(e, 0, "down_proj"), 6 * 64 * 96);
+    e = estimated_text(
+        fixture_format(text, "\"num_hidden_layers\": 24, \"num_layers_per_stack\": 3"));
+    T_REQUIRE(e != NULL);
+    CHECK_EQ(e->shape.layers, 24);
+    CHECK_EQ(e->shape.layer_sets, 6);
+    CHECK(estimated_text(fixture_format(text, "\"num_hidden_layers\": 513")) == NULL);
+    CHECK_CONTAINS(estimated_error()->message, "\"num_layers_per_stack\"");
+}
+
 int
 main(int argc, char **argv)
 {
@@ -440,5 +463,6 @@ main(int argc, char **argv)
     T_RUN(test_blocks);
     T_RUN(test_other_pairs);
     T_RUN(test_memory);
+    T_RUN(test_stacks);
     T_MAIN_END;
 }

@@ -732,8 +732,10 @@ test_index(void)
              "\"qk_rope_head_dim\": 8, \"qk_nope_head_dim\": 16, \"v_head_dim\": 16, "
              "\"index_n_heads\": 4, \"index_head_dim\": 24, \"layer_types\": "
              "[\"indexed_attention\", \"indexed_attention\", \"indexed_attention\", "
-             "\"indexed_attention\"], \"indexer_types\": [\"full\", \"%s\"]");
-    const estimated *e = estimated_text(fixture_format(latent, "full"));
+             "\"indexed_attention\"], \"%s\": %s");
+    static const char list[] = "indexer_types";
+    const estimated *e =
+        estimated_text(fixture_format(latent, list, "[\"full\", \"full\", \"full\", \"full\"]"));
     berthi_estimate_options options;
 
     T_REQUIRE(e != NULL);
@@ -742,8 +744,42 @@ test_index(void)
     CHECK_EQ(berthi_cache_sequence(&e->shape, &options, 1), 4 * (24 + 32 + 8) * 2);
     options.expands_latents = true;
     CHECK_EQ(berthi_cache_sequence(&e->shape, &options, 1), 4 * (24 + 4 * (24 + 16)) * 2);
-    e = estimated_text(fixture_format(latent, "shared"));
+    CHECK(estimated_text(fixture_format(latent, list, "[\"full\"]")) == NULL);
+    e = estimated_text(fixture_format(latent, list, "[\"full\", \"full\", \"new\", \"full\"]"));
     CHECK(e != NULL && e->shape.has_unknown_layers);
+}
+
+/* Layers that take what the one before them chose have none, and keep no keys of theirs. */
+static void
+test_shared_index(void)
+{
+    static const char latent[] =
+        TINY(", \"model_type\": \"glm_moe_dsa\", \"kv_lora_rank\": 32, \"q_lora_rank\": 48, "
+             "\"qk_rope_head_dim\": 8, \"qk_nope_head_dim\": 16, \"v_head_dim\": 16, "
+             "\"index_n_heads\": 4, \"index_head_dim\": 24, %s");
+    static const char *const ways[] = {
+        "\"indexer_types\": [\"full\", \"full\", \"shared\", \"full\"]",
+        "\"index_topk_pattern\": \"FFSF\"",
+        "\"index_topk_pattern\": [\"full\", \"full\", \"shared\", \"full\"]",
+        "\"index_topk_freq\": 2",
+    };
+    berthi_estimate_options options;
+
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        const estimated *const e = estimated_text(fixture_format(latent, ways[i]));
+
+        T_REQUIRE(e != NULL);
+        CHECK(!e->shape.has_unknown_layers);
+        CHECK_EQ(e->shape.kind_count, 2);
+        CHECK_EQ(e->shape.kinds[0].count, 3);
+        CHECK(e->shape.kinds[0].has_index && !e->shape.kinds[1].has_index);
+        CHECK_EQ(e->shape.layer_kinds[2], 1);
+        berthi_estimate_options_init(&options, &e->shape);
+        CHECK_EQ(berthi_cache_sequence(&e->shape, &options, 1),
+                 (3 * 24 + 4 * (32 + 8)) * 2);
+    }
+    CHECK(estimated_text(fixture_format(latent, "\"index_topk_pattern\": \"FF\"")) == NULL);
+    CHECK_CONTAINS(estimated_error()->message, "is not a letter for each layer");
 }
 
 static void
@@ -1312,6 +1348,7 @@ main(int argc, char **argv)
     T_RUN(test_sound);
     T_RUN(test_halves);
     T_RUN(test_index);
+    T_RUN(test_shared_index);
     T_RUN(test_unknown);
     T_RUN(test_narrow_words);
     T_RUN(test_nested);

@@ -34,8 +34,8 @@ CLASSES |= dict.fromkeys(
      "qwen3_vl_text"], "AutoModel")
 CLASSES |= dict.fromkeys(
     ["albert", "bert", "camembert", "convbert", "data2vec-text", "deberta", "deberta-v2",
-     "distilbert", "electra", "ernie", "esm", "eurobert", "flaubert", "fnet", "funnel", "gte",
-     "ibert",
+     "distilbert", "electra", "ernie", "esm", "esmc", "eurobert", "flaubert", "fnet", "funnel",
+     "gte", "ibert",
      "jina_embeddings_v3", "layoutlm", "longformer", "luke", "megatron-bert", "mobilebert",
      "modernbert", "mpnet", "mra", "nomic_bert", "nystromformer", "rembert", "roberta",
      "roberta-prelayernorm", "roc_bert", "roformer", "squeezebert", "tapas", "xlm",

@@ -97,7 +97,7 @@ def can_run(words):
         if heads and (heads % kv or not (is_even or words.get("head_dim") or words.get("d_kv")
                                          or words["model_type"] == "glm4_moe")):
             return False
-    if words["model_type"] == "helium":  # its output is as wide as all heads
+    if words["model_type"] in ("esmc", "helium"):  # what is behind all heads is as wide
         if words["hidden_size"] != words["num_attention_heads"] * words["head_dim"]:
             return False
     if words.get("embedding_dim", words.get("hidden_size")) != words.get("hidden_size"):  # xLSTM

@@ -45,8 +45,10 @@ write_slot(berthi_feeder *f, berthi_lease_line *line, berthi_lease_slot *slot,
     uint64_t copied;
 
     berthi_error_clear(error);
-    if (!is_pinned)
+    if (!is_pinned) {
+        atomic_store(&f->leases->is_behind, true);
         berthi_lease_begin_write(line, slot);
+    }
     copied = copy_spans(f, line, slot, buffer, error);
     if (!is_pinned)
         berthi_lease_end_write(f->leases, line, slot);
@@ -207,5 +209,6 @@ berthi_feeder_recycle(berthi_feeder *f)
         f->copying--;
         has_any = true;
     }
+    atomic_store(&f->leases->is_behind, false);
     return has_any;
 }

@@ -122,7 +122,14 @@ berthi_leases_moved_ns(const berthi_leases *leases)
     return leases != NULL ? atomic_load(&leases->read_ns) : 0;
 }
 
-/* While its copies are under way nothing else says that the device of a line moves. */
+/* Copies of the line are under way, and whoever sees that they have passed says so. */
+static bool
+are_copies_seen(const berthi_leases *leases, const berthi_lease_line *line)
+{
+    return line->written > 0 || (line->copying > 0 && !atomic_load(&leases->is_behind));
+}
+
+/* While its copies are seen nothing else says that the device of a line moves. */
 bool
 berthi_lease_put_off(const berthi_leases *leases, const berthi_lease_line *line,
                      uint64_t *deadline_ns)
@@ -130,7 +137,7 @@ berthi_lease_put_off(const berthi_leases *leases, const berthi_lease_line *line,
     const uint64_t now_ns = berthi_sys_now_ns();
     const uint64_t away_ns = berthi_was_away(*deadline_ns, now_ns) ? now_ns : 0;
     const uint64_t moved_ns =
-        line->copying > 0 ? line->passed_ns : atomic_load(&leases->read_ns);
+        are_copies_seen(leases, line) ? line->passed_ns : atomic_load(&leases->read_ns);
     const uint64_t from_ns = berthi_max_u64(away_ns, moved_ns);
     const uint64_t late_ns =
         berthi_add_capped(berthi_add_capped(from_ns, leases->model->wait_ns), TELL_NS);
@@ -305,7 +312,7 @@ berthi_lease_fail_time(const berthi_leases *leases, const berthi_lease_unit *uni
     const berthi_lease_line *const line = &leases->lines[unit->line];
     berthi_about about = berthi_lease_about(leases, unit);
 
-    if (line->copying > 0
+    if (are_copies_seen(leases, line)
         && berthi_sys_now_ns() - line->passed_ns >= leases->model->wait_ns)
         return berthi_model_fail_copies(leases->model, line->device, &about, error);
     return berthi_fail(error, BERTH_REASON_TIMEOUT, &about,

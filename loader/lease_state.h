@@ -201,6 +201,8 @@ struct berthi_leases {
     bool is_late;               /* its copies have been waited for, in vain */
     _Atomic uint64_t read_ns;   /* when a read came back, or the first was asked for, or a
                                    copy that is not pinned had passed */
+    _Atomic bool is_behind;     /* the feeder waits for a device, or has since it last saw
+                                   which copies have passed */
 };
 
 /* Units, lines without their device's things, chunks of `chunk_bytes` at most. */
@@ -237,7 +239,7 @@ uint64_t berthi_lease_feed_deadline(const berthi_leases *leases);
 void berthi_lease_note_moved(berthi_leases *leases, uint64_t moved_ns);
 /*
  * That has passed: true, and later, where reads have come back since, or, while copies of the
- * line are under way, one of those has passed, or who waits was away. With the line's lock.
+ * line are seen, one of those has passed, or who waits was away. With the line's lock.
  */
 bool berthi_lease_put_off(const berthi_leases *leases, const berthi_lease_line *line,
                           uint64_t *deadline_ns);

@@ -835,6 +835,12 @@ test_who_was_away_waits_once_more(void)
     deadline_ns = now_ns + 100 * SECOND_NS;
     line.copying = 1; /* what others have moved does not count */
     CHECK(!berthi_lease_put_off(&leases, &line, &deadline_ns));
+    atomic_store(&leases.is_behind, true); /* but where nobody looks at its copies */
+    CHECK(berthi_lease_put_off(&leases, &line, &deadline_ns));
+    CHECK_GE(deadline_ns, now_ns + 101 * SECOND_NS);
+    deadline_ns = now_ns + 100 * SECOND_NS;
+    line.written = 1; /* who writes without the lock does */
+    CHECK(!berthi_lease_put_off(&leases, &line, &deadline_ns));
     line.passed_ns = now_ns + 100 * SECOND_NS;
     CHECK(berthi_lease_put_off(&leases, &line, &deadline_ns));
     CHECK_GE(deadline_ns, now_ns + 101 * SECOND_NS);

@@ -621,6 +621,68 @@ test_what_did_not_come(void)
     loaded_end(&h.l);
 }
 
+/* Layers of both devices come from the disk in turn; the ring is pinned for the second one. */
+static void
+begin_turns(hanging *h)
+{
+    berth_plan_options options = loaded_options("0=64MiB,1=64MiB,cpu=64MiB,disk=inf");
+    const char *pins[12];
+
+    for (uint32_t i = 0; i < 6; i++) {
+        pins[2 * i] = fixture_format("model.layers.%u.input_layernorm=cuda:%u", i, i % 2);
+        pins[2 * i + 1] = fixture_format("model.layers.%u.mlp=disk", i);
+    }
+    options.pins = pins;
+    options.pin_count = 12;
+    options.slots = 2;
+    loaded_begin(&h->l, loaded_llama(6, "BF16", 2), &options, BOTH_WORDS);
+    loaded_load(&h->l);
+    T_REQUIRE(CHECK_EQ(h->l.status, BERTH_OK));
+}
+
+static void
+compute(void *user)
+{
+    (void)user;
+}
+
+/*
+ * What reads for all hangs with the first device while copies to the second one wait for work
+ * that ends: nobody is told that these hang.
+ */
+static void
+test_copies_that_nobody_looks_at(void)
+{
+    berth_error error;
+    uint32_t first;
+    void *stream;
+    hanging h;
+
+    begin_turns(&h);
+    first = planned_layer(&h.l.p, "model.layers.0");
+    CHECK_EQ(berth_stream_create(h.l.devices, 1, &stream, NULL), BERTH_OK);
+    for (uint32_t i = 0; i < 4; i++)
+        CHECK_EQ(berth_layer_acquire(h.l.model, first + i, i == 1 ? stream : NULL, &error),
+                 BERTH_OK);
+    CHECK_EQ(berth_stream_call(h.l.devices, 1, stream, compute, NULL, 0.5, NULL), BERTH_OK);
+    CHECK_EQ(berth_layer_release(h.l.model, first + 1, stream, &error), BERTH_OK);
+    CHECK_EQ(berth_layer_acquire(h.l.model, first + 5, NULL, &error), BERTH_OK);
+    hang(&h, OTHERS_NS);
+    CHECK_EQ(berth_layer_release(h.l.model, first, NULL, &error), BERTH_OK);
+    await_hang(&h);
+    h.l.model->wait_ns = DISK_NS / 2;
+    CHECK_EQ(berth_layer_release(h.l.model, first + 3, NULL, &error), BERTH_OK);
+    CHECK_EQ(berth_layer_acquire(h.l.model, first + 1, NULL, &error), BERTH_EIO);
+    CHECK_CONTAINS(error.message, "did not come from the disk in time");
+    end_hang(&h);
+    CHECK_EQ(berth_stream_wait(h.l.devices, 1, stream, -1, NULL), BERTH_OK);
+    berth_stream_destroy(h.l.devices, 1, stream);
+    CHECK_EQ(berth_layer_release(h.l.model, first + 2, NULL, &error), BERTH_OK);
+    CHECK_EQ(berth_layer_release(h.l.model, first + 5, NULL, &error), BERTH_OK);
+    (void)passed(&h.l, 1);
+    loaded_end(&h.l);
+}
+
 /* ------------------------------------------------------------- a device that is slow */
 
 /* Copies to it that take so much shorter than it is waited for them, and all together longer. */
@@ -1023,6 +1085,7 @@ main(int argc, char **argv)
     T_RUN(test_another_hint_meanwhile);
     T_RUN(test_behind_a_layer_of_the_disk);
     T_RUN(test_what_did_not_come);
+    T_RUN(test_copies_that_nobody_looks_at);
     T_RUN(test_sleep_while_copies_move);
     T_RUN(test_sleep_behind_copies_that_move);
     T_RUN(test_experts_of_the_host);

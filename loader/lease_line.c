@@ -65,25 +65,13 @@ next_slot(berthi_lease_line *line)
     return slot != NULL && seek_next(line) ? slot : NULL;
 }
 
-/* One waiter more, so that nobody gives it up. NULL is allowed, here and below. */
+/* One waiter more, so that nobody gives it up. NULL is allowed. */
 static berthi_lease_slot *
 hold(berthi_lease_slot *slot)
 {
     if (slot != NULL)
         slot->waiters++;
     return slot;
-}
-
-static void
-let_go(berthi_lease_line *line, berthi_lease_slot *slot)
-{
-    if (slot == NULL)
-        return;
-    slot->waiters--;
-    if (slot->fill == BERTHI_LEASE_FAILED && slot->waiters == 0) {
-        berthi_lease_empty(line, slot);
-        pthread_cond_broadcast(&line->changed); /* whoever wants a slot */
-    }
 }
 
 /* As berthi_lease_pump(). `pinned`: as far as units go whose copies wait for no device. */
@@ -114,7 +102,8 @@ pump(berthi_leases *leases, berthi_lease_line *line, uint32_t wanted, bool pinne
         if (BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_PREFETCH))
             break;
     }
-    let_go(line, held);
+    if (held != NULL)
+        berthi_lease_let_go_of(line, held);
     return status;
 }
 

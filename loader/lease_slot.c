@@ -321,12 +321,37 @@ berthi_lease_fail_time(const berthi_leases *leases, const berthi_lease_unit *uni
                            : "this layer had to wait for others, which did not come in time");
 }
 
+/* What became of it, for somebody who waits no longer. */
+static berth_status
+tell_fill(const berthi_leases *leases, const berthi_lease_line *line,
+          const berthi_lease_slot *slot, berth_error *error)
+{
+    if (slot->fill == BERTHI_LEASE_FULL)
+        return BERTH_OK;
+    if (slot->fill == BERTHI_LEASE_FILLING)
+        return berthi_lease_fail_time(leases, &leases->units[slot->unit], error);
+    if (error != NULL)
+        *error = line->error;
+    return line->status;
+}
+
+void
+berthi_lease_let_go_of(berthi_lease_line *line, berthi_lease_slot *slot)
+{
+    slot->waiters--;
+    if (slot->fill == BERTHI_LEASE_FAILED && slot->waiters == 0) {
+        berthi_lease_empty(line, slot);
+        pthread_cond_broadcast(&line->changed); /* whoever wants a slot */
+    }
+}
+
 berth_status
 berthi_lease_await_feeder(berthi_leases *leases, berthi_lease_line *line,
                           berthi_lease_slot *slot, uint64_t deadline_ns,
                           berth_error *error)
 {
     uint64_t begin_ns;
+    berth_status status;
     int failure = 0;
 
     if (slot->fill == BERTHI_LEASE_FULL)
@@ -339,20 +364,11 @@ berthi_lease_await_feeder(berthi_leases *leases, berthi_lease_line *line,
            && (failure == 0 || berthi_lease_put_off(leases, line, &deadline_ns)))
         failure =
             berthi_sys_condition_wait_until(&line->changed, &line->lock, deadline_ns);
-    slot->waiters--;
     berthi_trace_end(leases->context, BERTH_TRACE_WAIT, "caller", begin_ns, 0,
                      BERTHI_TRACE_NOTHING);
-    if (slot->fill == BERTHI_LEASE_FULL)
-        return BERTH_OK;
-    if (slot->fill == BERTHI_LEASE_FILLING)
-        return berthi_lease_fail_time(leases, &leases->units[slot->unit], error);
-    if (error != NULL)
-        *error = line->error;
-    if (slot->waiters == 0) {
-        berthi_lease_empty(line, slot);
-        pthread_cond_broadcast(&line->changed); /* whoever wants a slot */
-    }
-    return line->status;
+    status = tell_fill(leases, line, slot, error);
+    berthi_lease_let_go_of(line, slot);
+    return status;
 }
 
 /* ---------------------------------------------------------------------- releases */

@@ -283,6 +283,8 @@ void berthi_lease_end_write(berthi_leases *leases, berthi_lease_line *line,
 /* What it is filled with does not come. Whoever waits for the unit is told. */
 void berthi_lease_fail_slot(berthi_lease_line *line, berthi_lease_slot *slot,
                             berth_status status, const berth_error *error);
+/* One waiter fewer. The last one of a slot that FAILED leaves it empty. */
+void berthi_lease_let_go_of(berthi_lease_line *line, berthi_lease_slot *slot);
 /* Waits, as long as it is FILLING, until others have brought it, or could not. */
 berth_status berthi_lease_await_feeder(berthi_leases *leases, berthi_lease_line *line,
                                        berthi_lease_slot *slot, uint64_t deadline_ns,

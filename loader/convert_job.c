@@ -16,6 +16,10 @@
 #include "loader/part.h"
 #include "loader/writer_parts.h"
 
+/* So long somebody may have the folder who only looks into it, and so often that is tried. */
+#define TAKEN_NS UINT64_C(2000000000)
+#define TAKEN_POLL_NS UINT64_C(10000000)
+
 /* ------------------------------------------------------------------ one shard */
 
 /* As often as the lengths that are found out change what belongs to the shard. */
@@ -264,6 +268,24 @@ leave(berthi_convert *convert, bool *out_is_last, berth_error *error)
 }
 
 /*
+ * All is finished, and somebody may have the folder who joins nothing: a part that was begun
+ * twice, another command. He is refused, but had it when everybody else gave it back.
+ */
+static berth_status
+run_writer_when_free(berthi_convert *convert, berth_error *error)
+{
+    const uint64_t late_ns = berthi_sys_now_ns() + TAKEN_NS;
+    berth_status status = run_writer(convert, error);
+
+    while (status != BERTH_OK && error->reason == BERTH_REASON_BUSY
+           && berthi_sys_now_ns() < late_ns && !berthi_job_is_cancelled(convert->job)) {
+        berthi_sys_sleep(TAKEN_POLL_NS);
+        status = run_writer(convert, error);
+    }
+    return status;
+}
+
+/*
  * Joins, where this part was the last. Who finds the folder taken was not; of
  * those that were, one gets it first, and has done everything for who comes next.
  */
@@ -276,7 +298,7 @@ join_as_last(berthi_convert *convert, berth_error *error)
     berth_status status = berthi_part_forget(convert, &details);
 
     if (status == BERTH_OK)
-        status = run_writer(convert, &details);
+        status = run_writer_when_free(convert, &details);
     if (status == BERTH_OK)
         return BERTH_OK;
     if (details.reason == BERTH_REASON_EXISTS || details.reason == BERTH_REASON_PARTS)

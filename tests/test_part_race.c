@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/file.h>
@@ -66,10 +67,55 @@ run_other(void)
     other.child = 0;
 }
 
+/* Has the folder until a while after a part has given it back. */
+static struct {
+    pid_t child;
+    int end; /* of a pipe to write to */
+    bool is_waiting;
+} stranger;
+
+static void
+begin_stranger(const char *folder)
+{
+    int asked[2];
+    int told[2];
+    char byte = 0;
+
+    CHECK_EQ(pipe(asked), 0);
+    CHECK_EQ(pipe(told), 0);
+    stranger.end = asked[1];
+    stranger.child = fork();
+    if (stranger.child == 0) {
+        const int fd = open(folder, O_RDONLY | O_DIRECTORY);
+        const bool has_it = fd >= 0 && syscall(SYS_flock, fd, LOCK_SH | LOCK_NB) == 0;
+
+        if (!has_it || write(told[1], "", 1) != 1 || read(asked[0], &byte, 1) != 1)
+            _exit(1);
+        usleep(100000);
+        _exit(0);
+    }
+    CHECK_EQ(read(told[0], &byte, 1), 1);
+    close(asked[0]);
+    close(told[0]);
+    close(told[1]);
+    stranger.is_waiting = true;
+}
+
+static void
+end_stranger(void)
+{
+    int how = -1;
+
+    CHECK_GT(waitpid(stranger.child, &how, 0), 0);
+    CHECK_EQ(how, 0);
+    close(stranger.end);
+}
+
 int
 flock(int fd, int operation)
 {
-    const bool is_moment = other.child > 0 && (operation & LOCK_UN) != 0;
+    const bool is_end = (operation & LOCK_UN) != 0;
+    const bool is_moment = other.child > 0 && is_end;
     int result;
 
     if (is_moment && !other.is_after)
@@ -77,7 +123,27 @@ flock(int fd, int operation)
     result = (int)syscall(SYS_flock, fd, operation);
     if (is_moment && other.is_after)
         run_other();
+    if (stranger.is_waiting && is_end)
+        CHECK_EQ(write(stranger.end, "", 1), 1);
+    stranger.is_waiting = stranger.is_waiting && !is_end;
     return result;
+}
+
+/* Who has the folder then, and will not join, has it for a moment: the last part waits. */
+static void
+test_last_while_a_stranger_looks(void)
+{
+    parted_work w = parted_prepare(&parted_scenes[0],
+                                   fixture_format("%s/out", fixture_folder()), false);
+    uint32_t missing;
+
+    CHECK_EQ(parted_run(&w, 2, false, &missing), BERTH_OK);
+    CHECK_EQ(missing, 1);
+    begin_stranger(w.folder);
+    CHECK_EQ(parted_run(&w, 1, false, &missing), BERTH_OK);
+    CHECK_EQ(missing, 0);
+    CHECK(converted_is_same(parted_scenes[0].whole, w.folder));
+    end_stranger();
 }
 
 /*
@@ -173,6 +239,7 @@ main(int argc, char **argv)
     parted_make_models();
     T_RUN(test_last_while_another_leaves);
     T_RUN(test_joined_by_another);
+    T_RUN(test_last_while_a_stranger_looks);
     T_RUN(test_killed_among_others);
     T_MAIN_END;
 }

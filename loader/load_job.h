@@ -169,8 +169,7 @@ struct berthi_load_hand {
 
 /* crc32 of what passes, held against a manifest. */
 typedef struct berthi_load_verify {
-    berthi_promises promises;
-    bool is_on;
+    berthi_promises promises; /* where these are not on, nothing below is there */
     berthi_crcs actual;
     _Atomic uint64_t *left; /* of stored tensors: bytes to come; 0: none is promised */
     uint64_t left_count;

@@ -296,7 +296,7 @@ berthi_load_consume(void *user, const berthi_chunk *chunk, const berthi_span *sp
         const uint8_t *const at = bytes + spans[i].chunk_offset;
         const uint64_t begin_ns = berthi_trace_begin(load->context);
 
-        if (load->verify.is_on)
+        if (load->verify.promises.is_on)
             status = verify_span(load, &spans[i], at, error);
         hand->berth = unit->berth;
         hand->layer = load->plan->berths[unit->berth].layer + 1u;

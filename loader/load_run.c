@@ -167,7 +167,7 @@ verify_statistics(berthi_load *load, const berthi_load_run *run, berth_error *er
     berth_status status = BERTH_OK;
 
     for (uint32_t i = 0;
-         status == BERTH_OK && load->verify.is_on
+         status == BERTH_OK && load->verify.promises.is_on
          && berthi_statistics_has(load->checkpoint, run->record, &run->decoder,
                                run->statistics, i, &number, &bytes);
          i++)

@@ -6,11 +6,8 @@
  * order; whoever has its last ones compares.
  */
 #include <inttypes.h>
-#include <string.h>
 
 #include "loader/load_job.h"
-#include "loader/manifest.h"
-#include "loader/paths.h"
 #include "loader/stranded.h"
 
 /* True where the berth stays on the disk, as it is stored there, or is not read at all. */
@@ -185,10 +182,7 @@ berthi_load_verify_init(berthi_load *load, berth_error *error)
     if (status != BERTH_OK || !v->promises.is_on)
         return status;
     status = berthi_crcs_init(&v->actual, load->context, load->checkpoint, error);
-    if (status == BERTH_OK)
-        status = count_bytes(load, error);
-    v->is_on = status == BERTH_OK;
-    return status;
+    return status == BERTH_OK ? count_bytes(load, error) : status;
 }
 
 void

@@ -18,6 +18,9 @@ ends_with_one(berthi_text name, const char *const *endings)
     return false;
 }
 
+/* Of a text: where in it an answer begins and ends. */
+static const char answers[] = "ForQuestionAnswering";
+
 /* A berthi_ending: a class by its name, as transformers calls them. */
 static int32_t
 ending_of(berthi_text name)
@@ -36,7 +39,7 @@ ending_of(berthi_text name)
         return BERTHI_ENDING_LABELS;
     if (berthi_text_ends(name, "ForTokenClassification"))
         return BERTHI_ENDING_TOKEN_LABELS;
-    if (berthi_text_ends(name, "ForQuestionAnswering") || ends_with_one(name, others))
+    if (berthi_text_ends(name, answers) || ends_with_one(name, others))
         return BERTHI_ENDING_UNKNOWN;
     return berthi_text_ends(name, "Model") ? BERTHI_ENDING_NONE : BERTHI_ENDING_OTHER;
 }
@@ -63,6 +66,24 @@ berthi_shape_is_encoder_class(const berthi_shape_reading *r)
 }
 
 /*
+ * Begin and end of an answer are two labels of each token. XLM, XLNet, BigBird and TAPAS have more
+ * layers for them, and T5 its decoder, too: those are not known.
+ */
+static bool
+labels_answers(const berthi_shape_reading *r)
+{
+    const uint64_t flags = r->shape->family->flags;
+    const uint64_t traits = r->shape->family->traits;
+    const bool is_t5 = flags & BERTHI_FAMILY_RELATIVE && flags & BERTHI_FAMILY_ENCODER;
+    const bool is_big_bird =
+        flags & BERTHI_FAMILY_BOTH_WAYS && traits & BERTHI_TRAIT_ASKED_QKV;
+    const bool is_xlnet = traits & BERTHI_TRAIT_SEGMENTS && !(traits & BERTHI_TRAIT_BLOCKS);
+
+    return berthi_text_ends(berthi_text_of(r->class_name), answers) && !is_t5 && !is_big_bird
+           && !is_xlnet && !(traits & (BERTHI_TRAIT_LANGUAGES | BERTHI_TRAIT_PLACES));
+}
+
+/*
  * A table's row is the class that predicts words. A file may be of another, which has no such head
  * ("BertModel"), a small one ("LlamaForSequenceClassification") or something else beside it.
  */
@@ -75,12 +96,16 @@ berthi_shape_read_ending(berthi_shape_reading *r)
         shape->ending = ending_of(berthi_text_of(r->class_name));
     if (berthi_shape_is_encoder_class(r))
         shape->ending = BERTHI_ENDING_NONE;
+    if (labels_answers(r))
+        shape->ending = BERTHI_ENDING_TOKEN_LABELS;
     shape->is_other_class = shape->ending == BERTHI_ENDING_UNKNOWN
                             || shape->ending == BERTHI_ENDING_OTHER;
     shape->has_head =
         shape->ending == BERTHI_ENDING_WORDS || shape->ending == BERTHI_ENDING_OTHER;
     if (shape->ending == BERTHI_ENDING_LABELS || shape->ending == BERTHI_ENDING_TOKEN_LABELS)
-        shape->labels = count_labels(r);
+        shape->labels = labels_answers(r) && !(shape->family->flags & BERTHI_FAMILY_BOTH_WAYS)
+                            ? 2 /* whatever a file says */
+                            : count_labels(r);
 }
 
 /* --------------------------------------------------------------------- weights */

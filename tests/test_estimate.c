@@ -438,7 +438,7 @@ test_basis_of_weights(void)
     static const char stored[] = "\"model_type\": \"llama\", \"quantization_config\": {}";
     static const char beside[] = "\"model_type\": \"llama\", \"vision_config\": {}";
     static const char other[] =
-        "\"model_type\": \"llama\", \"architectures\": [\"LlamaForQuestionAnswering\"]";
+        "\"model_type\": \"llama\", \"architectures\": [\"LlamaForMultipleChoice\"]";
     static const char same[] =
         "\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"]";
     static const char around[] = "\"text_config\": {\"model_type\": \"llama\"}";

@@ -1003,7 +1003,7 @@ test_class(void)
         { "Qwen2_5OmniModel", false, 6400 },
         { "LlamaForSequenceClassification", false, 2 * 64 },
         { "LlamaForTokenClassification", false, 2 * 64 + 2 },
-        { "LlamaForQuestionAnswering", true, 0 },
+        { "LlamaForQuestionAnswering", false, 2 * 64 + 2 },
         { "GPT2DoubleHeadsModel", true, 0 },
         { "BertForPreTraining", true, 6400 },
     };
@@ -1016,6 +1016,39 @@ test_class(void)
         if (!CHECK_EQ(e->shape.is_other_class, rows[i].is_other)
             || !CHECK_EQ(count(e).all, 4 * (16384 + 24576 + 128) + 6400 + 64 + rows[i].head))
             T_NOTE("%s", rows[i].name);
+    }
+}
+
+/* Where an answer begins and ends is told by two labels, or by what is not known. */
+static void
+test_answers(void)
+{
+    static const struct {
+        const char *type;
+        const char *more;
+        uint64_t labels;
+    } rows[] = {
+        { "bert", "", 2 },
+        { "bert", ", \"id2label\": {\"0\": \"a\", \"1\": \"b\", \"2\": \"c\"}", 3 },
+        { "qwen3", ", \"id2label\": {\"0\": \"a\", \"1\": \"b\", \"2\": \"c\"}", 2 },
+        { "funnel", "", 2 },
+        { "mpnet", "", 2 },
+        { "tapas", "", 0 },
+        { "big_bird", "", 0 },
+        { "xlnet", "", 0 },
+        { "xlm", "", 0 },
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const estimated *const e = estimated_text(fixture_format(
+            "{\"model_type\": \"%s\", \"architectures\": [\"TheForQuestionAnswering\"]%s, %s",
+            rows[i].type, rows[i].more, &TINY("")[1]));
+
+        T_REQUIRE(e != NULL);
+        if (!CHECK_EQ(e->shape.labels, rows[i].labels)
+            || !CHECK_EQ(e->shape.is_other_class, rows[i].labels == 0)
+            || !CHECK(!e->shape.has_head))
+            T_NOTE("%s", rows[i].type);
     }
 }
 
@@ -1356,6 +1389,7 @@ main(int argc, char **argv)
     T_RUN(test_compressed);
     T_RUN(test_shared);
     T_RUN(test_class);
+    T_RUN(test_answers);
     T_RUN(test_refusals);
     T_RUN(test_bounds);
     T_RUN(test_left_out);

@@ -6,7 +6,7 @@
  * Pure: a parsed config.json in, a struct of plain numbers out. config.json is
  * untrusted: every number has a range, and one outside it is CONFIG_JSON naming
  * its key. What the file leaves out comes from the defaults of the model_type's
- * configuration class, of which shape_family.h's table knows some 190; any other is
+ * configuration class, of which shape_family.h's table knows some 210; any other is
  * counted as a dense gated decoder (the shape of Llama), and `is_known` is false.
  *
  * Multimodal models: the language model's numbers, from "text_config" (or

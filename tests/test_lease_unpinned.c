@@ -26,8 +26,8 @@
 #define RING_WORDS "sim:128MiB,pin=512KiB,clock=real"
 #define RING_BYTES (UINT64_C(128) << 10)
 #define PATIENT_NS (UINT64_C(60000) * HUNG_MS_NS)
-/* So long hangs a copy that nobody waits for: less than whoever gives up waits for devices. */
-#define OTHERS_NS  (UINT64_C(4000) * HUNG_MS_NS)
+/* So long hangs a copy that nobody waits for, however much the machine has to do. */
+#define OTHERS_NS  (UINT64_C(20000) * HUNG_MS_NS)
 /* Others are not as late as that on a machine that has much to do. */
 #define DISK_NS    (UINT64_C(2000) * HUNG_MS_NS)
 
@@ -54,10 +54,11 @@ let_go(void *user)
     return NULL;
 }
 
-/* The next copy hangs, for so long at most. */
+/* The next copy hangs, for so long at most; whoever gives up would wait for longer. */
 static void
 hang(hanging *h, uint64_t for_ns)
 {
+    h->l.p.context->hung_ns = PATIENT_NS;
     h->for_ns = for_ns;
     atomic_store(&h->is_told, false);
     hung_copy(h->l.devices, 0);

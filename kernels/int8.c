@@ -117,6 +117,7 @@ void
 berthi_int8_output(const berthi_int8_output_arguments *a)
 {
     const berthi_dot_arguments *const dot = a->dot;
+    const uint64_t stride = a->stride > 0 ? a->stride : dot->rows;
 
     for (uint32_t i = 0; i < dot->count; i++)
         for (uint64_t row = dot->first_row; row < dot->end_row; row++) {
@@ -129,7 +130,7 @@ berthi_int8_output(const berthi_int8_output_arguments *a)
             if (a->is_outlier != NULL || a->outliers != NULL)
                 value = berthi_core_settle(berthi_core_add(berthi_core_rounded(value, a->dtype),
                                                            sum_outliers(a, i, row)));
-            berthi_core_store(a->outputs, a->dtype, at, value);
+            berthi_core_store(a->outputs, a->dtype, i * stride + row, value);
         }
 }
 

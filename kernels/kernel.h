@@ -222,6 +222,7 @@ typedef struct berthi_int8_output_arguments {
     const int32_t *sums;             /* in place of `dot's`; NULL: those */
     int32_t dtype;                   /* of inputs and outputs */
     void *outputs;                   /* count x rows */
+    uint64_t stride;                 /* from an input's outputs to the next one's; 0: rows */
 } berthi_int8_output_arguments;
 
 void berthi_int8_output(const berthi_int8_output_arguments *arguments);

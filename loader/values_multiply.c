@@ -18,8 +18,6 @@
 #define ALIGNMENT 64u
 /* Rows of a share are a multiple of so many: levels have up to 16 of them side by side. */
 #define SHARE_ROWS 32u
-/* Absmax that are recovered at once, about: they stay in the nearest cache. */
-#define RECOVERED 4096u
 
 /* One call under way. */
 typedef struct multiplication {
@@ -36,18 +34,19 @@ typedef struct multiplication {
     uint32_t threads;
     uint8_t *memory; /* what follows lies in it, where it is not the caller's */
     uint64_t memory_bytes;
-    uint64_t step;   /* doubly quantized: rows whose absmax are recovered at once */
-    uint64_t period; /* of rows that begin with a block: absmax are recovered from there on */
-    uint64_t absmax_count; /* of a step, at most */
+    uint64_t period; /* 4-bit: of rows that begin with a block */
+    uint64_t base;   /* the last of those that is no later than the first row */
+    uint64_t stride; /* of outputs, from those of an input to those of the next */
+    uint64_t absmax_count; /* doubly quantized: of a share, at most */
     uint32_t map2[BERTHI_STORED_CONSTANT_MAX / sizeof(uint32_t)];
-    float *absmax;   /* of a step; one after the other for each thread, as scratch */
-    float *outputs;
+    float *absmax;   /* one after the other for each thread, as scratch and sums */
+    float *outputs;  /* 4-bit: from those of the base on */
     float *scratch;
     bool *is_arranged; /* for each thread: its scratch has the inputs */
     int8_t *codes;   /* INT8: of the inputs */
     float *input_maximum;
     uint8_t *is_outlier;
-    int64_t *sums;
+    int64_t *sums;   /* of a share */
 } multiplication;
 
 /* ----------------------------------------------------------------- arguments */
@@ -162,7 +161,7 @@ divide_4bit(multiplication *m, divider *d)
     if (m->values.storage.is_double)
         m->absmax = divide(d, m->absmax_count, sizeof(float) * m->threads);
     if (m->product.dtype != BERTH_F32)
-        m->outputs = divide(d, m->rows * count, sizeof(float));
+        m->outputs = divide(d, m->stride * count, sizeof(float));
     m->scratch = divide(d, berthi_product_scratch(m->columns, count),
                         sizeof(float) * m->threads);
     m->is_arranged = divide(d, m->threads, sizeof *m->is_arranged);
@@ -177,22 +176,22 @@ divide_int8(multiplication *m, divider *d)
     m->input_maximum = divide(d, count, sizeof(float));
     if (m->product.threshold > 0)
         m->is_outlier = divide(d, m->columns, 1);
-    m->sums = divide(d, m->rows * count, sizeof(int64_t));
+    m->sums = divide(d, m->share * count, sizeof(int64_t) * m->threads);
 }
 
-/* How far a thread goes through a doubly quantized weight before it recovers more. */
+/* Where rows are counted from, for codes, absmax and outputs. */
 static void
-choose_step(multiplication *m)
+choose_base(multiplication *m)
 {
     const uint32_t block_size = m->values.storage.block_size;
-    const uint64_t rows =
-        berthi_max_u64(RECOVERED * (uint64_t)block_size / m->columns / SHARE_ROWS, 1)
-        * SHARE_ROWS;
 
     m->period = berthi_multiply_period(m->columns, block_size);
-    m->step = berthi_min_u64(rows, m->share);
+    m->base = m->first_row / m->period * m->period;
+    m->stride = m->product.dtype != BERTH_F32 ? m->end_row - m->base : m->rows;
+    if (!m->values.storage.is_double)
+        return;
     m->absmax_count = berthi_min_u64(
-        berthi_divide_up((m->period + m->step) * m->columns, block_size), m->values.blocks);
+        berthi_divide_up((m->period + m->share) * m->columns, block_size), m->values.blocks);
     (void)berthi_stored_constant(BERTHI_ROLE_MAP2, m->values.storage.encoding,
                                  (uint8_t *)m->map2);
 }
@@ -205,10 +204,11 @@ allocate(multiplication *m, berth_context *context, berth_error *error)
     divider d = { .memory = NULL };
 
     m->share = berthi_max_u64(BERTHI_VALUES_PIECE / m->columns / SHARE_ROWS, 1) * SHARE_ROWS;
+    m->share = berthi_min_u64(m->share, m->end_row - m->first_row);
     m->parts = berthi_divide_up(m->end_row - m->first_row, m->share);
     m->threads = berthi_values_threads(m->values.threads, m->parts);
-    if (m->values.storage.is_double)
-        choose_step(m);
+    if (m->values.storage.encoding != BERTH_ENCODING_INT8)
+        choose_base(m);
     parts(m, &d);
     if (!d.is_too_large)
         m->memory = berthi_memory_aligned(context, BERTHI_PURPOSE_SCRATCH, d.used,
@@ -237,30 +237,47 @@ end_of(const multiplication *m, uint64_t part)
 
 /* ---------------------------------------------------------------------- 4-bit */
 
-/* Rows of the weight whose first is that of `codes`, as far as `absmax` has been recovered. */
-typedef struct stretch {
-    const uint8_t *codes;
-    const float *absmax;
-    uint64_t before; /* rows of the whole weight */
-    uint64_t first;  /* rows of the stretch, of which these are multiplied */
-    uint64_t end;
-} stretch;
-
-static void
-multiply_rows(const multiplication *m, uint32_t worker, const stretch *s)
+/* Absmax of a share's blocks, from the first row's on; NULL `recovered`: they are plain. */
+static const float *
+find_absmax(const multiplication *m, uint64_t first, uint64_t end, float *recovered)
 {
+    const uint32_t block_size = m->values.storage.block_size;
+    const uint64_t block = first * m->columns / block_size;
+
+    if (recovered == NULL)
+        return (const float *)m->buffers.absmax + block;
+    berthi_multiply_recover(
+        &(berthi_double_arguments){ .codes = m->buffers.absmax,
+                                    .absmax2 = m->buffers.absmax2,
+                                    .offset = m->buffers.offset,
+                                    .map = m->map2 },
+        &m->operations, block, berthi_divide_up(end * m->columns, block_size) - block,
+        recovered);
+    return recovered;
+}
+
+/* As a weight by itself, from the last row on that begins with a block. */
+static void
+multiply_share(void *user, uint32_t worker, uint64_t part)
+{
+    const multiplication *const m = user;
+    const uint64_t before = first_of(m, part) / m->period * m->period;
+    const uint64_t end = end_of(m, part);
     const berthi_product_arguments arguments = {
-        .codes = s->codes,
-        .absmax = s->absmax,
+        .codes = (const uint8_t *)m->buffers.codes + before * m->columns / 2,
+        .absmax = find_absmax(m, before, end,
+                              m->values.storage.is_double
+                                  ? m->absmax + worker * m->absmax_count
+                                  : NULL),
         .block_size = m->values.storage.block_size,
         .count = m->product.count,
-        .rows = m->rows,
+        .rows = m->stride,
         .columns = m->columns,
-        .first_row = s->first,
-        .end_row = s->end,
+        .first_row = first_of(m, part) - before,
+        .end_row = end - before,
         .inputs = m->product.inputs,
         .dtype = m->product.dtype,
-        .outputs = m->outputs + s->before,
+        .outputs = m->outputs + (before - m->base),
         .scratch = m->scratch
                    + worker * berthi_product_scratch(m->columns, m->product.count),
         .is_arranged = m->is_arranged[worker],
@@ -273,48 +290,6 @@ multiply_rows(const multiplication *m, uint32_t worker, const stretch *s)
     m->is_arranged[worker] = true;
 }
 
-/* A step; absmax are recovered from the last row on that begins with a block. */
-static void
-multiply_doubly(const multiplication *m, uint32_t worker, uint64_t first, uint64_t end)
-{
-    const uint32_t block_size = m->values.storage.block_size;
-    const uint64_t before = first / m->period * m->period;
-    const uint64_t block = before * m->columns / block_size;
-    float *const absmax = m->absmax + worker * m->absmax_count;
-
-    berthi_multiply_recover(
-        &(berthi_double_arguments){ .codes = m->buffers.absmax,
-                                    .absmax2 = m->buffers.absmax2,
-                                    .offset = m->buffers.offset,
-                                    .map = m->map2 },
-        &m->operations, block, berthi_divide_up(end * m->columns, block_size) - block, absmax);
-    multiply_rows(m, worker,
-                  &(stretch){ .codes = (const uint8_t *)m->buffers.codes
-                                       + before * m->columns / 2,
-                              .absmax = absmax,
-                              .before = before,
-                              .first = first - before,
-                              .end = end - before });
-}
-
-static void
-multiply_share(void *user, uint32_t worker, uint64_t part)
-{
-    const multiplication *const m = user;
-    const uint64_t first = first_of(m, part);
-    const uint64_t end = end_of(m, part);
-
-    if (!m->values.storage.is_double)
-        multiply_rows(m, worker,
-                      &(stretch){ .codes = m->buffers.codes,
-                                  .absmax = m->buffers.absmax,
-                                  .first = first,
-                                  .end = end });
-    else
-        for (uint64_t row = first; row < end; row += m->step)
-            multiply_doubly(m, worker, row, berthi_min_u64(row + m->step, end));
-}
-
 /* Of each input the outputs of the rows. */
 static void
 cast_outputs(const multiplication *m)
@@ -322,13 +297,11 @@ cast_outputs(const multiplication *m)
     const berth_values_product *const product = &m->product;
     const uint32_t width = berthi_format_element_bytes(product->dtype);
 
-    for (uint64_t i = 0; i < product->count; i++) {
-        const uint64_t at = i * m->rows + m->first_row;
-
-        berthi_quantize_cast(m->outputs + at, BERTH_F32,
-                             (uint8_t *)product->outputs + at * width, product->dtype,
-                             m->end_row - m->first_row);
-    }
+    for (uint64_t i = 0; i < product->count; i++)
+        berthi_quantize_cast(m->outputs + i * m->stride + (m->first_row - m->base), BERTH_F32,
+                             (uint8_t *)product->outputs
+                                 + (i * m->rows + m->first_row) * width,
+                             product->dtype, m->end_row - m->first_row);
 }
 
 static void
@@ -337,7 +310,7 @@ multiply_4bit(multiplication *m)
     const bool is_cast = m->product.dtype != BERTH_F32;
 
     if (!is_cast)
-        m->outputs = m->product.outputs;
+        m->outputs = (float *)m->product.outputs + m->base;
     memset(m->is_arranged, 0, m->threads * sizeof *m->is_arranged);
     berthi_values_run(m->threads, m->parts, multiply_share, m);
     if (is_cast)
@@ -346,32 +319,35 @@ multiply_4bit(multiplication *m)
 
 /* ----------------------------------------------------------------------- INT8 */
 
+/* As a weight by itself. */
 static void
 dot_share(void *user, uint32_t worker, uint64_t part)
 {
     const multiplication *const m = user;
+    const uint64_t first = first_of(m, part);
+    const uint64_t rows = end_of(m, part) - first;
     const berthi_dot_arguments dot = {
-        .weights = m->buffers.codes,
+        .weights = (const int8_t *)m->buffers.codes + first * m->columns,
         .inputs = m->codes,
-        .rows = m->rows,
+        .rows = rows,
         .columns = m->columns,
-        .first_row = first_of(m, part),
-        .end_row = end_of(m, part),
+        .end_row = rows,
         .count = m->product.count,
-        .sums = m->sums,
+        .sums = m->sums + worker * m->share * m->product.count,
     };
 
-    (void)worker;
     m->operations.dot_int8(&dot);
     berthi_int8_output(&(berthi_int8_output_arguments){
         .dot = &dot,
-        .weight_maximum = m->buffers.absmax,
+        .weight_maximum = (const float *)m->buffers.absmax + first,
         .input_maximum = m->input_maximum,
-        .bias = m->product.bias,
+        .bias = m->product.bias != NULL ? m->product.bias + first : NULL,
         .inputs = m->product.inputs,
         .is_outlier = m->is_outlier,
         .dtype = m->product.dtype,
-        .outputs = m->product.outputs,
+        .outputs = (uint8_t *)m->product.outputs
+                   + first * berthi_format_element_bytes(m->product.dtype),
+        .stride = m->rows,
     });
 }
 

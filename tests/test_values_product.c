@@ -267,6 +267,8 @@ test_rows(void)
         { BERTH_ENCODING_FP4, true, 64, 90, 85, BERTH_F32, 3 },
         { BERTH_ENCODING_NF4, true, 4096, 150, 96, BERTH_BF16, 1 },
         { BERTH_ENCODING_NF4, true, 128, 1500, 520, BERTH_F32, 2 },
+        { BERTH_ENCODING_NF4, true, 32, 1100, 512, BERTH_F16, 1 },
+        { BERTH_ENCODING_NF4, false, 4096, 1100, 520, BERTH_BF16, 2 },
         { BERTH_ENCODING_FP4, true, 32, 200, 4160, BERTH_BF16, 32 },
         { BERTH_ENCODING_INT8, false, 0, 43, 77, BERTH_BF16, 3 },
         { BERTH_ENCODING_INT8, false, 0, 1400, 512, BERTH_F32, 1 },
@@ -274,6 +276,39 @@ test_rows(void)
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         check_ranges(&cases[i]);
+}
+
+/* Of a few rows not so much is taken as all of them would need. */
+static void
+check_memory(int32_t encoding, int32_t dtype)
+{
+    berth_memory_summary memory;
+    berth_context *other;
+    values_factors f;
+    values_weight w;
+
+    values_begin(&w, encoding, BERTH_F16, 4096, 64);
+    values_allocate(&w, 4, false);
+    CHECK_EQ(values_quantize(&w), BERTH_OK);
+    values_begin_product(&f, &w, 32, dtype);
+    f.product.first_row = 4000;
+    f.product.row_count = 3;
+    w.options.threads = 1;
+    CHECK_EQ(berth_context_create(NULL, &other, NULL), BERTH_OK);
+    CHECK_EQ(berth_values_multiply(other, &w.options, &w.buffers, &f.product, &w.error),
+             BERTH_OK);
+    berth_context_memory(other, &memory);
+    CHECK_LT(memory.peak_bytes, 64 << 10);
+    berth_context_destroy(other);
+    values_end_product(&f);
+    values_end(&w);
+}
+
+static void
+test_memory_of_rows(void)
+{
+    check_memory(BERTH_ENCODING_NF4, BERTH_BF16);
+    check_memory(BERTH_ENCODING_INT8, BERTH_F32);
 }
 
 /* Whose struct ends where it did before there were ranges. */
@@ -403,6 +438,7 @@ main(int argc, char **argv)
     T_RUN(test_products);
     T_RUN(test_int8_products);
     T_RUN(test_rows);
+    T_RUN(test_memory_of_rows);
     T_RUN(test_an_older_struct);
     T_RUN(test_refused_products);
     T_MAIN_END;

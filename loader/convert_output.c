@@ -115,19 +115,23 @@ has_shards(const berth_checkpoint *source, const berthi_sys_stat *output)
     return is_found;
 }
 
+/* What a conversion writes beside shards and copies. */
+#define DESCRIPTIONS 3u
+static const char *const descriptions[DESCRIPTIONS] = { "config.json", BERTHI_CONVERT_INDEX,
+                                                        BERTHI_MANIFEST_NAME };
+
 /* The same of what tells of the shards; what is not there is not in the way. */
 static bool
 has_description(const berthi_location *source, const berthi_sys_stat *output)
 {
-    static const char *const names[] = { "config.json", BERTHI_CONVERT_INDEX };
     bool is_found = false;
 
-    for (size_t i = 0; i < sizeof names / sizeof names[0] && !is_found; i++) {
+    for (uint32_t i = 0; i < DESCRIPTIONS && !is_found; i++) {
         char last[PATH_CAPACITY] = "";
         berth_error ignored;
         berthi_file file;
 
-        if (berthi_file_open(&file, source->folder, names[i], names[i],
+        if (berthi_file_open(&file, source->folder, descriptions[i], descriptions[i],
                              BERTHI_FILE_ANYWHERE, &ignored)
             != BERTH_OK)
             continue;
@@ -220,14 +224,12 @@ check_name(const nearest *n, const char *name, berth_error *error)
 static berth_status
 check_names(const nearest *n, berth_error *error)
 {
-    static const char *const names[] = { "config.json", BERTHI_CONVERT_INDEX,
-                                         BERTHI_MANIFEST_NAME };
     const berthi_side_files *const files = &n->convert->side_files;
     const uint32_t shards = berthi_layout_shard_count(n->convert->layout);
     berth_status status = BERTH_OK;
 
-    for (size_t i = 0; i < sizeof names / sizeof names[0] && status == BERTH_OK; i++)
-        status = check_name(n, names[i], error);
+    for (uint32_t i = 0; i < DESCRIPTIONS && status == BERTH_OK; i++)
+        status = check_name(n, descriptions[i], error);
     for (uint32_t i = 0; i < files->count && status == BERTH_OK; i++)
         status = check_name(n, files->files[i].name, error);
     for (uint32_t i = 0; i < shards && status == BERTH_OK; i++) {

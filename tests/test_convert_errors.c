@@ -12,6 +12,7 @@
 
 #include "tests/converted.h"
 #include "tests/fixture.h"
+#include "tests/loaded.h"
 #include "tests/t.h"
 
 #define A "model.layers.0.a.weight"
@@ -234,7 +235,8 @@ test_source_behind_links(void)
 static void
 test_description_behind_links(void)
 {
-    static const char *const names[] = { "config.json", "model.safetensors.index.json" };
+    static const char *const names[] = { "config.json", "model.safetensors.index.json",
+                                         "berth.manifest.json" };
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *const above = fixture_folder();
@@ -244,6 +246,8 @@ test_description_behind_links(void)
         fixture_model(base, "[model-1.safetensors]\n" TWO "[model-2.safetensors]\nBF16 4 c\n");
         fixture_model(model, "[model-1.safetensors]\n" TWO "[model-2.safetensors]\nBF16 4 c\n");
         fixture_text(fixture_format("%s/config.json", base), "{}");
+        (void)loaded_manifest(base);
+        (void)loaded_manifest(model);
         fixture_remove(fixture_format("%s/%s", model, names[i]));
         fixture_link(fixture_format("%s/%s", base, names[i]),
                      fixture_format("%s/%s", model, names[i]));

@@ -398,6 +398,7 @@ read_model(berthi_shape_reading *r)
     /* OPT has its words narrower in one of its models. */
     shape->embedding = berthi_shape_member(r, "word_embed_proj_dim", 1,
                                            BERTHI_SHAPE_WIDTH / 16, shape->hidden);
+    shape->last_width = shape->embedding;
     read_positions(r, family->flags);
     shape->head_width = berthi_shape_member(r, "output_embedding_size", 1,
                                             BERTHI_SHAPE_WIDTH / 16,

@@ -178,6 +178,7 @@ typedef struct berthi_shape {
     uint64_t other_words;      /* rows of one more such table, of a reader's own words; 0: none */
     uint64_t unsaid_words;     /* more rows of the embeddings than the head has         */
     uint64_t embedding;        /* width of the embeddings; not h: two matrices turn it */
+    uint64_t last_width;       /* of what labels are made of: h, but for a narrower OPT */
     uint64_t positions;        /* longest context it was made for; 0: not said      */
     uint64_t learned_positions; /* rows of a table of positions; 0: rotary or none  */
     uint64_t layers;           /* L, the decoder's                                  */

@@ -137,7 +137,7 @@ add_labels(berthi_shape_making *m)
         add_pooler(m);
     m->role = BERTHI_WEIGHT_HEAD;
     m->has_bias = reads_all || is_of_tokens || shape->encoder_layers > 0;
-    berthi_shape_add_linear(m, "score", shape->labels, shape->hidden);
+    berthi_shape_add_linear(m, "score", shape->labels, shape->last_width);
 }
 
 static void

@@ -41,11 +41,14 @@ static void
 read_adapters(berthi_shape_reading *r)
 {
     const berthi_json_value *const languages = berthi_json_find(r->model, "languages");
+    const bool is_said =
+        languages != NULL && berthi_json_kind_of(languages) != BERTHI_JSON_NULL;
     berthi_shape *const shape = r->shape;
 
+    if (is_said && berthi_json_kind_of(languages) != BERTHI_JSON_ARRAY)
+        berthi_shape_refuse(r, "languages", languages, "a list");
     shape->adapters =
-        languages != NULL ? berthi_min_u64(berthi_json_count(languages), BERTHI_SHAPE_HEADS)
-                          : 1;
+        is_said ? berthi_min_u64(berthi_json_count(languages), BERTHI_SHAPE_HEADS) : 1;
     shape->adapter_width = berthi_shape_member(r, "adapter_reduction_factor", 1, shape->hidden, 2);
     shape->adapter_width = shape->hidden / berthi_max_u64(shape->adapter_width, 1);
     shape->has_adapter_norm = berthi_shape_flag(r, "adapter_layer_norm", false);

@@ -40,26 +40,6 @@ read_signs(berthi_shape_reading *r)
         lookup->joined += lookup->width[1];
 }
 
-/* A table for each kind of place, which are as good as one. */
-static void
-read_places(berthi_shape_reading *r)
-{
-    static const char key[] = "type_vocab_sizes";
-    const berthi_json_value *const list = berthi_json_find(r->model, key);
-    uint64_t sum = 0;
-    uint64_t rows;
-
-    for (const berthi_json_value *v = berthi_json_first(list); v != NULL;
-         v = berthi_json_next(v)) {
-        if (!berthi_json_can_read_unsigned(v, &rows) || rows > BERTHI_SHAPE_HEADS
-            || sum > UINT32_MAX)
-            berthi_shape_refuse(r, key, list, "a list of whole numbers");
-        else
-            sum += rows;
-    }
-    r->shape->token_types = list != NULL ? sum : 3 + 4 * 256 + 2 + 10;
-}
-
 void
 berthi_shape_read_lookup(berthi_shape_reading *r)
 {
@@ -69,8 +49,9 @@ berthi_shape_read_lookup(berthi_shape_reading *r)
         read_entities(r);
     if (traits & BERTHI_TRAIT_SIGNS)
         read_signs(r);
-    if (traits & BERTHI_TRAIT_PLACES)
-        read_places(r);
+    if (traits & BERTHI_TRAIT_PLACES) /* a table for each kind of them, as good as one */
+        r->shape->token_types = berthi_shape_sum_list(r, "type_vocab_sizes", UINT32_MAX,
+                                                      3 + 4 * 256 + 2 + 10);
 }
 
 /* --------------------------------------------------------------------- weights */

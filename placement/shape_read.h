@@ -140,6 +140,10 @@ uint64_t berthi_shape_count_stacks(berthi_shape_reading *r);
 /* BLOCKS: in all of them, and behind them. */
 uint64_t berthi_shape_count_blocks(berthi_shape_reading *r);
 
+/* Of whole numbers, `most` at most; `otherwise` where there is no such member. */
+uint64_t berthi_shape_sum_list(berthi_shape_reading *r, const char *key, uint64_t most,
+                               uint64_t otherwise);
+
 /* The first of a list of layers' numbers; NULL: there is none. */
 const berthi_json_value *berthi_shape_open_numbers(berthi_shape_reading *r, const char *key);
 bool berthi_shape_is_listed(const berthi_json_value *first, uint64_t layer);

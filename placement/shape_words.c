@@ -74,31 +74,45 @@ berthi_shape_count_stacks(berthi_shape_reading *r)
     return berthi_max_u64(stack * runs, 1);
 }
 
+uint64_t
+berthi_shape_sum_list(berthi_shape_reading *r, const char *key, uint64_t most,
+                      uint64_t otherwise)
+{
+    const berthi_json_value *const list = berthi_json_find(r->model, key);
+    bool is_right = berthi_json_kind_of(list) == BERTHI_JSON_ARRAY;
+    uint64_t sum = 0;
+    uint64_t number;
+
+    if (list == NULL || berthi_json_kind_of(list) == BERTHI_JSON_NULL)
+        return otherwise;
+    for (const berthi_json_value *v = is_right ? berthi_json_first(list) : NULL; v != NULL;
+         v = berthi_json_next(v))
+        if (berthi_json_can_read_unsigned(v, &number) && number <= most - sum)
+            sum += number;
+        else
+            is_right = false;
+    if (!is_right)
+        berthi_shape_refuse(r, key, list, "a list of whole numbers");
+    return sum;
+}
+
 /* Funnel's decoder, which some of its classes have not, is a few more of the same. */
 uint64_t
 berthi_shape_count_blocks(berthi_shape_reading *r)
 {
     static const char key[] = "block_sizes";
-    const berthi_json_value *const list = berthi_json_find(r->model, key);
     const bool has_decoder =
         r->shape->ending != BERTHI_ENDING_LABELS
         && !berthi_text_ends(berthi_text_of(r->class_name), "BaseModel");
-    uint64_t sum = has_decoder ? berthi_shape_member(r, "num_decoder_layers", 0, 1024, 2) : 0;
-    uint64_t size;
+    const uint64_t decoder =
+        has_decoder ? berthi_shape_member(r, "num_decoder_layers", 0, 1024, 2) : 0;
+    const uint64_t blocks =
+        berthi_shape_sum_list(r, key, BERTHI_SHAPE_LAYERS - decoder, 12);
 
-    if (list == NULL)
-        return sum + 12;
-    for (const berthi_json_value *v = berthi_json_first(list); v != NULL;
-         v = berthi_json_next(v)) {
-        if (!berthi_json_can_read_unsigned(v, &size) || size > BERTHI_SHAPE_LAYERS
-            || sum + size > BERTHI_SHAPE_LAYERS)
-            berthi_shape_refuse(r, key, list, "a list of whole numbers");
-        else
-            sum += size;
-    }
-    if (sum == 0)
-        berthi_shape_refuse(r, key, list, "a list of whole numbers");
-    return sum;
+    if (blocks == 0)
+        berthi_shape_refuse(r, key, berthi_json_find(r->model, key),
+                            "a list of whole numbers, one of them above 0");
+    return decoder + berthi_max_u64(blocks, 1);
 }
 
 static berthi_layer_words

@@ -330,6 +330,8 @@ test_lookup(void)
     CHECK_EQ(shape_of(TINY("tapas", ", \"type_vocab_sizes\": [3, 5]"))->token_types, 8);
     CHECK(estimated_text(TINY("tapas", ", \"type_vocab_sizes\": [3, \"5\"]")) == NULL);
     CHECK_CONTAINS(estimated_error()->message, "\"type_vocab_sizes\" is not a list of whole");
+    CHECK(estimated_text(TINY("tapas", ", \"type_vocab_sizes\": 8")) == NULL);
+    CHECK_EQ(shape_of(TINY("tapas", ", \"type_vocab_sizes\": null"))->token_types, 1039);
     CHECK_EQ(shape_of(TINY("roc_bert", ", \"enable_shape\": false"))->lookup.joined, 832);
     CHECK_EQ(shape_of(TINY("roc_bert", ", \"concat_input\": false"))->lookup.joined, 0);
     e = estimated_text(TINY("luke", ", \"entity_vocab_size\": 50, \"entity_emb_size\": 16"));
@@ -345,6 +347,8 @@ test_lookup(void)
     CHECK_EQ(elements(e, 0, "dense1"), 6 * 2 * (64 + 1));
     CHECK(!e->shape.has_final_norm);
     CHECK(shape_of(TINY("xmod", ", \"pre_norm\": true"))->has_final_norm);
+    CHECK(estimated_text(TINY("xmod", ", \"languages\": \"en_XX\"")) == NULL);
+    CHECK_CONTAINS(estimated_error()->message, "\"languages\" is not a list");
     CHECK(estimated_text(TINY("xmod", ", \"adapter_reduction_factor\": 65")) == NULL);
 }
 
@@ -368,6 +372,10 @@ test_blocks(void)
     CHECK(estimated_text(fixture_format(text, ", \"block_sizes\": [2, -3]")) == NULL);
     CHECK_CONTAINS(estimated_error()->message, "\"block_sizes\" is not a list of whole numbers");
     CHECK(estimated_text(fixture_format(text, ", \"block_sizes\": [4096, 1]")) == NULL);
+    CHECK(estimated_text(fixture_format(text, ", \"block_sizes\": \"4,4,4\"")) == NULL);
+    CHECK(estimated_text(fixture_format(text, ", \"block_sizes\": [0, 0]")) == NULL);
+    CHECK_CONTAINS(estimated_error()->message, "one of them above 0");
+    CHECK_EQ(shape_of(fixture_format(text, ", \"block_sizes\": null"))->layers, 14);
     CHECK(estimated_text(fixture_format(text, ", \"num_decoder_layers\": 0, \"block_sizes\": []"))
           == NULL);
 }

@@ -1052,6 +1052,28 @@ test_answers(void)
     }
 }
 
+/* OPT's words may be narrower than its layers, and so is what the last of them gives. */
+static void
+test_narrow_labels(void)
+{
+    static const char *const classes[] = { "OPTForSequenceClassification",
+                                           "OPTForQuestionAnswering" };
+    uint64_t base = 0;
+
+    for (size_t i = 0; i < 3; i++) {
+        const estimated *const e = estimated_text(fixture_format(
+            "{\"model_type\": \"opt\", \"word_embed_proj_dim\": 32, "
+            "\"architectures\": [\"%s\"], %s",
+            i == 0 ? "OPTModel" : classes[i - 1], &TINY("")[1]));
+
+        T_REQUIRE(e != NULL);
+        if (i == 0)
+            base = count(e).all;
+        else
+            CHECK_EQ(count(e).all - base, 2 * 32 + (i == 2 ? 2 : 0));
+    }
+}
+
 /* ---------------------------------------------------------------------- refusals */
 
 static void
@@ -1390,6 +1412,7 @@ main(int argc, char **argv)
     T_RUN(test_shared);
     T_RUN(test_class);
     T_RUN(test_answers);
+    T_RUN(test_narrow_labels);
     T_RUN(test_refusals);
     T_RUN(test_bounds);
     T_RUN(test_left_out);

@@ -264,7 +264,7 @@ test_no_fit(void)
     planned_end(&p);
 }
 
-/* What the refusal asks for is enough, and one alignment less is not. */
+/* Each tier that is short, as findings tell it. */
 typedef struct lacks {
     berth_error at[4];
     uint32_t count;
@@ -340,6 +340,7 @@ test_several_are_short(void)
     planned_end(&p);
 }
 
+/* What the refusal asks for is enough, and one alignment less is not. */
 static void
 test_smallest_change(void)
 {

@@ -877,9 +877,9 @@ test_a_ring_that_is_pinned(void)
     for (uint32_t i = 0; i < 2; i++)
         CHECK_EQ(berth_layer_release(h.l.model, first + i, NULL, &error), BERTH_OK);
     await_hang(&h);
+    h.l.model->wait_ns = DISK_NS; /* before anybody else looks at it */
     o = (other){ .h = &h, .first = first + 2 };
     T_REQUIRE(pthread_create(&o.thread, NULL, go_on_with_experts, &o) == 0);
-    h.l.model->wait_ns = DISK_NS;
     check_late(berth_layer_acquire(h.l.model, first + 1, NULL, &error), &error);
     CHECK_GT(atomic_load(&o.uses), 1);
     end_other(&o);

@@ -147,26 +147,39 @@ test_latency_hardly_counts(void)
     end(&b);
 }
 
+/* Bytes of one look at a memory that is soon through with copies of 256 KiB. */
+static uint64_t
+measure_memory(void)
+{
+    berth_bench_line line;
+    uint64_t bytes;
+    benched b;
+
+    begin(&b, "sim:1GiB,memory=900GB/s");
+    b.options.memory_bytes = MIB;
+    CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
+    check_near(&b, BERTH_BENCH_DEVICE_MEMORY, 0, false, 900e9);
+    line = find(b.bench, BERTH_BENCH_TO_DEVICE, 0, true);
+    CHECK_LE(line.bytes, 31 * (MIB / 4));
+    bytes = find(b.bench, BERTH_BENCH_DEVICE_MEMORY, 0, false).bytes;
+    end(&b);
+    return bytes;
+}
+
 /*
- * Of a memory that is soon through with a copy several are timed together, 31 times; one that a
- * sanitizer slows down takes as long alone.
+ * Several copies are timed together, 31 times; one that a sanitizer slows down takes as long
+ * alone, and so does one that a busy machine keeps waiting: that gets more tries.
  */
 static void
 test_copies_within_a_device_are_many(void)
 {
-    benched b;
-    berth_bench_line line;
+    const uint64_t many = UINT64_C(31) * 2 * 2 * (MIB / 4);
+    uint64_t bytes = measure_memory();
 
-    begin(&b, "sim:1GiB,memory=900GB/s");
-    b.options.memory_bytes = MIB; /* copies of 256 KiB */
-    CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
-    check_near(&b, BERTH_BENCH_DEVICE_MEMORY, 0, false, 900e9);
-    line = find(b.bench, BERTH_BENCH_DEVICE_MEMORY, 0, false);
+    for (int i = 0; i < 8 && bytes < many; i++)
+        bytes = measure_memory();
     if (!T_IS_SANITIZED)
-        CHECK_GE(line.bytes, UINT64_C(31) * 2 * 2 * (MIB / 4));
-    line = find(b.bench, BERTH_BENCH_TO_DEVICE, 0, true);
-    CHECK_LE(line.bytes, 31 * (MIB / 4));
-    end(&b);
+        CHECK_GE(bytes, many);
 }
 
 /* Copies of a slow link are smaller: that of 10 MB/s is of 1 MiB. */

@@ -32,6 +32,18 @@ struct llama_multiplier {
     _Atomic int32_t status; /* of the first that failed */
 };
 
+static uint64_t
+smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t
+divide_up(uint64_t a, uint64_t b)
+{
+    return a / b + (a % b != 0);
+}
+
 /* ------------------------------------------------------------------------ matrices */
 
 static const berth_model_part *
@@ -63,9 +75,7 @@ take_part(const berth_model_tensor *tensor, int32_t role, uint64_t bytes,
 static uint64_t
 count_blocks(const llama_matrix *m)
 {
-    const uint64_t elements = m->rows * m->columns;
-
-    return elements / m->block_size + (elements % m->block_size != 0);
+    return divide_up(m->rows * m->columns, m->block_size);
 }
 
 static berth_status
@@ -76,14 +86,13 @@ take_4bit(const berth_model_tensor *tensor, llama_matrix *m, berth_error *error)
 
     m->is_double = tensor->is_double != 0;
     m->offset = tensor->offset;
-    m->codes = take_part(tensor, BERTH_ROLE_CODES, (m->rows * m->columns + 1) / 2, &status,
-                         error);
+    m->codes = take_part(tensor, BERTH_ROLE_CODES, divide_up(m->rows * m->columns, 2),
+                         &status, error);
     m->absmax = take_part(tensor, BERTH_ROLE_ABSMAX, m->is_double ? blocks : blocks * 4,
                           &status, error);
     if (m->is_double)
         m->absmax2 = take_part(tensor, BERTH_ROLE_ABSMAX2,
-                               (blocks + DOUBLE_BLOCK - 1) / DOUBLE_BLOCK * 4, &status,
-                               error);
+                               divide_up(blocks, DOUBLE_BLOCK) * 4, &status, error);
     return status;
 }
 
@@ -161,18 +170,6 @@ typedef struct division {
     uint32_t large_count;
     uint32_t count; /* of both; the last one has what is left */
 } division;
-
-static uint64_t
-smaller(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
-static uint64_t
-divide_up(uint64_t a, uint64_t b)
-{
-    return a / b + (a % b != 0);
-}
 
 /*
  * A share each for all threads: to begin one costs as much as some rows. The last product

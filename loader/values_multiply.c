@@ -153,6 +153,13 @@ divide(divider *d, uint64_t count, uint64_t size)
     return at;
 }
 
+/* Sums of 4-bit weights are floats, which are the outputs themselves or become those. */
+static bool
+is_cast(const multiplication *m)
+{
+    return m->product.dtype != BERTH_F32;
+}
+
 static void
 divide_4bit(multiplication *m, divider *d)
 {
@@ -160,7 +167,7 @@ divide_4bit(multiplication *m, divider *d)
 
     if (m->values.storage.is_double)
         m->absmax = divide(d, m->absmax_count, sizeof(float) * m->threads);
-    if (m->product.dtype != BERTH_F32)
+    if (is_cast(m))
         m->outputs = divide(d, m->stride * count, sizeof(float));
     m->scratch = divide(d, berthi_product_scratch(m->columns, count),
                         sizeof(float) * m->threads);
@@ -187,7 +194,7 @@ choose_base(multiplication *m)
 
     m->period = berthi_multiply_period(m->columns, block_size);
     m->base = m->first_row / m->period * m->period;
-    m->stride = m->product.dtype != BERTH_F32 ? m->end_row - m->base : m->rows;
+    m->stride = is_cast(m) ? m->end_row - m->base : m->rows;
     if (!m->values.storage.is_double)
         return;
     m->absmax_count = berthi_min_u64(
@@ -307,13 +314,11 @@ cast_outputs(const multiplication *m)
 static void
 multiply_4bit(multiplication *m)
 {
-    const bool is_cast = m->product.dtype != BERTH_F32;
-
-    if (!is_cast)
+    if (!is_cast(m))
         m->outputs = (float *)m->product.outputs + m->base;
     memset(m->is_arranged, 0, m->threads * sizeof *m->is_arranged);
     berthi_values_run(m->threads, m->parts, multiply_share, m);
-    if (is_cast)
+    if (is_cast(m))
         cast_outputs(m);
 }
 

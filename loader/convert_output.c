@@ -124,10 +124,10 @@ static const char *const descriptions[DESCRIPTIONS] = { "config.json", BERTHI_CO
 static bool
 has_description(const berthi_location *source, const berthi_sys_stat *output)
 {
+    char last[PATH_CAPACITY] = "";
     bool is_found = false;
 
     for (uint32_t i = 0; i < DESCRIPTIONS && !is_found; i++) {
-        char last[PATH_CAPACITY] = "";
         berth_error ignored;
         berthi_file file;
 

@@ -17,7 +17,7 @@
 #include "kernels/core.h"
 #include "kernels/number.h"
 
-/* Of a part, at least: so many keep the cost of arranging the inputs small. */
+/* Of a part, at least: its weights stay in the cache while all inputs meet them. */
 #define PART_ROWS 64u
 
 berth_status
@@ -136,13 +136,13 @@ store_outputs(const berthi_multiply_arguments *a, uint64_t first, uint64_t rows,
 
 static void
 multiply_part(const berthi_multiply_arguments *a, const berthi_operations *operations,
-              uint64_t first, uint64_t rows,
+              uint64_t first, uint64_t rows, bool is_arranged,
               void (*multiply)(const berthi_product_arguments *part))
 {
     const uint64_t begin = first * a->columns;
     const uint64_t block = begin / a->block_size;
     const uint64_t blocks = a->absmax_codes != NULL ? blocks_of(a, rows) : 0;
-    float *const sums = a->scratch;
+    float *const sums = a->scratch + berthi_product_scratch(a->columns, a->count);
     float *const absmax = sums + rows * a->count;
 
     if (a->absmax_codes != NULL)
@@ -166,7 +166,8 @@ multiply_part(const berthi_multiply_arguments *a, const berthi_operations *opera
             .inputs = a->inputs,
             .dtype = a->dtype,
             .outputs = sums,
-            .scratch = absmax + blocks,
+            .scratch = a->scratch,
+            .is_arranged = is_arranged,
         });
     store_outputs(a, first, rows, sums);
 }
@@ -176,13 +177,13 @@ berthi_multiply_run(const berthi_multiply_arguments *a, const berthi_operations 
                     void (*multiply)(const berthi_product_arguments *part))
 {
     const uint64_t part = rows_of_part(a);
+    const bool is_one_group = a->count <= BERTHI_MULTIPLY_INPUTS;
 
-    /* A part's weights stay in the cache while all inputs meet them. */
     for (uint64_t row = 0; row < a->rows; row += part)
         for (uint64_t i = 0; i < a->count; i += BERTHI_MULTIPLY_INPUTS) {
             const berthi_multiply_arguments group = berthi_multiply_group(a, (uint32_t)i);
 
             multiply_part(&group, operations, row, berthi_min_u64(part, a->rows - row),
-                          multiply);
+                          is_one_group && row > 0, multiply);
         }
 }

@@ -488,6 +488,51 @@ request_of(const void *user, uint8_t *const *at)
     return request;
 }
 
+/* Calls of one product: all of them, and those whose scratch has the inputs already. */
+static struct {
+    uint32_t calls;
+    uint32_t arranged;
+    const float *scratch;
+} counted;
+
+static void
+count_and_multiply(const berthi_product_arguments *a)
+{
+    CHECK(counted.scratch == NULL || counted.scratch == a->scratch);
+    counted.scratch = a->scratch;
+    counted.arranged += a->is_arranged;
+    counted.calls++;
+    berthi_scalar_operations.multiply_nf4(a);
+}
+
+static uint32_t
+count_arranged(uint32_t inputs)
+{
+    const shape s = { 200, 128, 64, inputs, BERTH_BF16, false, true, true };
+    weight w = make_weight(&s);
+    const berthi_request request = request_at(&w, w.memory);
+    uint8_t *const expected = multiply_at_once(&w, &berthi_scalar_operations);
+
+    memset(&counted, 0, sizeof counted);
+    berthi_multiply_run(&request.arguments.multiply, &berthi_scalar_operations,
+                        count_and_multiply);
+    CHECK_MEM(w.memory + w.outputs, expected, w.outputs_bytes);
+    free(expected);
+    free_weight(&w);
+    return counted.calls - counted.arranged;
+}
+
+/* Inputs that meet a weight together are arranged for its first rows, and once. */
+static void
+test_inputs_are_arranged_once(void)
+{
+    CHECK_EQ(count_arranged(1), 1);
+    CHECK_EQ(count_arranged(32), 1);
+    CHECK_EQ(counted.calls, 4);
+    CHECK_EQ(count_arranged(33), 8); /* two groups have one scratch in turns */
+    CHECK_EQ(counted.calls, 8);
+}
+
 static void
 test_simulated_to_the_byte(void)
 {
@@ -513,6 +558,7 @@ main(int argc, char **argv)
     T_RUN(test_old_kernels_on_a_new_gpu);
     T_RUN(test_refused_by_each);
     T_RUN(test_odd_addresses);
+    T_RUN(test_inputs_are_arranged_once);
     T_RUN(test_simulated_to_the_byte);
     T_MAIN_END;
 }

@@ -48,6 +48,8 @@ static const shape shapes[] = {
     { 70, 128, 64, 33, BERTH_BF16, false, true, true },
     { 9, 45, 32, 67, BERTH_F32, true, false, true },
     { 18, 64, 64, 96, BERTH_F16, false, false, false },
+    { 150, 320, 64, 2, BERTH_BF16, false, true, false }, /* parts begin within 256 blocks */
+    { 300, 33, 256, 3, BERTH_F32, true, true, true },    /* 256 rows until a block begins  */
     { 17, 1, 32, 2, BERTH_F16, false, true, false },
     { 5, 0, 64, 3, BERTH_BF16, false, false, true },
     { 5, 0, 64, 3, BERTH_F32, false, true, false },
@@ -426,6 +428,29 @@ check_refusals(const rig *r, const void *user)
 }
 
 static void
+check_sizes(uint64_t rows, uint64_t columns, uint64_t count, berth_status status)
+{
+    CHECK_EQ(berthi_multiply_check_sizes(rows, columns, count, NULL), status);
+}
+
+/* Bytes of what takes most, at four a value, are counted in 64 bits. */
+static void
+test_largest_sizes(void)
+{
+    const uint64_t most = UINT64_MAX / 4;
+    const uint64_t columns = UINT32_MAX / 2;
+
+    check_sizes(most / 128, 128, 1, BERTH_OK);
+    check_sizes(most / 128 + 1, 128, 1, BERTH_EUNSUPPORTED);
+    check_sizes(most / 128, 128, 0, BERTH_OK);
+    check_sizes(1, columns, most / columns, BERTH_OK);
+    check_sizes(1, columns, most / columns + 1, BERTH_EUNSUPPORTED);
+    check_sizes(1, columns + 1, 1, BERTH_EUNSUPPORTED);
+    check_sizes(most / 7, 0, 7, BERTH_OK);
+    check_sizes(most / 7 + 1, 0, 7, BERTH_EUNSUPPORTED);
+}
+
+static void
 test_refused_by_each(void)
 {
     weight w = make_weight(&shapes[0]);
@@ -556,6 +581,7 @@ main(int argc, char **argv)
     T_RUN(test_processors_and_simulations);
     T_RUN(test_gpus);
     T_RUN(test_old_kernels_on_a_new_gpu);
+    T_RUN(test_largest_sizes);
     T_RUN(test_refused_by_each);
     T_RUN(test_odd_addresses);
     T_RUN(test_inputs_are_arranged_once);

@@ -374,6 +374,8 @@ test_refused_products(void)
     f.product.bias = bias;
     f.product.bias_bytes = sizeof bias;
     refuse_product(&w, &f, "only INT8");
+    f.product.bias = NULL;
+    refuse_product(&w, &f, "only INT8");
     f = good;
     f.product.first_row = 8;
     refuse_product(&w, &f, "rows that the weight does not have");
@@ -427,6 +429,10 @@ test_refused_products(void)
     f.product.bias = bias;
     f.product.bias_bytes = sizeof bias - 2;
     refuse_product(&w, &f, "another size");
+    f.product.bias = NULL;
+    refuse_product(&w, &f, "another size");
+    f.product.bias_bytes = sizeof bias;
+    refuse_product(&w, &f, "NULL");
     values_end_product(&good);
     values_end(&w);
 }

@@ -26,6 +26,26 @@ berthi_text_is_same(berthi_text a, berthi_text b)
     return a.length == b.length && memcmp(a.bytes, b.bytes, (size_t)a.length) == 0;
 }
 
+/* For tables of names: bytes of the text, eight at a time, and its length. */
+static inline uint64_t
+berthi_text_hash(berthi_text text)
+{
+    const char *bytes = text.bytes;
+    uint64_t length = text.length;
+    uint64_t hash = length;
+    uint64_t word;
+
+    for (; length >= sizeof word; bytes += sizeof word, length -= sizeof word) {
+        memcpy(&word, bytes, sizeof word);
+        hash = (hash ^ word) * UINT64_C(0x9E3779B97F4A7C15);
+        hash ^= hash >> 29;
+    }
+    word = 0;
+    memcpy(&word, bytes, (size_t)length);
+    hash = (hash ^ word) * UINT64_C(0x9E3779B97F4A7C15);
+    return hash ^ hash >> 32;
+}
+
 static inline bool
 berthi_text_is(berthi_text text, const char *string)
 {

@@ -6,27 +6,10 @@
 
 #include "kernels/digits.h"
 #include "kernels/grow.h"
+#include "kernels/text.h"
 
 #define FIRST_TEXT 4096u
 #define FIRST_SLOTS 512u /* a power of two */
-
-/* Eight bytes at a time. */
-static uint64_t
-hash(const char *text, uint64_t length)
-{
-    uint64_t h = length;
-    uint64_t word;
-
-    for (; length >= sizeof word; text += sizeof word, length -= sizeof word) {
-        memcpy(&word, text, sizeof word);
-        h = (h ^ word) * UINT64_C(0x9E3779B97F4A7C15);
-        h ^= h >> 29;
-    }
-    word = 0;
-    memcpy(&word, text, (size_t)length);
-    h = (h ^ word) * UINT64_C(0x9E3779B97F4A7C15);
-    return h ^ h >> 32;
-}
 
 void
 berthi_plan_names_init(berthi_plan_names *names, berthi_arena *arena)
@@ -68,7 +51,7 @@ is_at(const berthi_plan_names *names, uint64_t offset, const char *text, uint64_
 static uint64_t
 find(const berthi_plan_names *names, const char *text, uint64_t length)
 {
-    uint64_t at = hash(text, length) & names->mask;
+    uint64_t at = berthi_text_hash((berthi_text){ text, length }) & names->mask;
 
     while (names->slots[at] != 0 && !is_at(names, names->slots[at] - 1, text, length))
         at = (at + 1) & names->mask;

@@ -43,6 +43,7 @@ typedef struct berthi_model_source {
 } berthi_model_source;
 
 typedef struct berthi_module berthi_module;
+typedef struct berthi_children berthi_children;
 typedef struct berthi_parameter berthi_parameter;
 
 /* Texts that end in NUL; the last one is NULL. */
@@ -91,9 +92,11 @@ struct berthi_module {
     const char *class_name; /* of a block, ends in NUL; else NULL */
     berthi_module_kind kind;
     bool is_never_split;    /* its class is in the model's no-split set */
+    uint32_t child_count;
     berthi_module *parent;
     berthi_module *children; /* in registration order, linked by `next` */
     berthi_module *last_child;
+    berthi_children *by_name; /* the children, where they are many; else NULL */
     berthi_module *next;
     berthi_parameter *parameters; /* direct ones, linked by `next` */
     berthi_parameter *last_parameter;

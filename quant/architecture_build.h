@@ -10,7 +10,7 @@
  *   architecture_scope.c    which description is for what of the model
  *   architecture_config.c   values and expressions of config.json; descriptions
  *   architecture_tree.c     the description's nodes -> modules
- *   architecture_module.c   modules and what lies in them
+ *   architecture_module.c   modules and what lies in them; children by name
  *   architecture_buffer.c   buffers that no checkpoint holds
  *   architecture_lack.c     what descriptions lack besides names
  *   architecture_linear.c   what is a linear layer, Conv1D, experts
@@ -30,6 +30,17 @@
 #define BERTHI_BUILD_DEPTH 64u
 /* Elements of one list: the largest published models have some hundred layers. */
 #define BERTHI_BUILD_LIST 16384u
+/*
+ * From so many children on, a power of two, a module has a table of their names: models have
+ * up to some hundred layers and some hundred experts in each, but nothing limits a file.
+ */
+#define BERTHI_MANY_CHILDREN 64u
+
+/* Open addresses, at most half of them taken. */
+struct berthi_children {
+    uint64_t mask;
+    berthi_module **slots;
+};
 
 /* A description that has been parsed. */
 typedef struct build_document {

@@ -5,6 +5,70 @@
  */
 #include "quant/architecture_build.h"
 
+/* ---------------------------------------------------------- children by name */
+
+static berthi_text
+module_name(const berthi_module *module)
+{
+    return (berthi_text){ module->name, module->name_length };
+}
+
+/* Where the child is, or the first free slot behind where it would be. */
+static berthi_module **
+find_slot(const berthi_children *by_name, berthi_text name)
+{
+    uint64_t at = berthi_text_hash(name) & by_name->mask;
+
+    while (by_name->slots[at] != NULL
+           && !berthi_text_is_same(module_name(by_name->slots[at]), name))
+        at = (at + 1) & by_name->mask;
+    return &by_name->slots[at];
+}
+
+/* Of two children of one name the first is found, as it is without a table. */
+static void
+enter_child(const berthi_children *by_name, berthi_module *child)
+{
+    berthi_module **const slot = find_slot(by_name, module_name(child));
+
+    if (*slot == NULL)
+        *slot = child;
+}
+
+/* A table of all, with room until they are twice as many. */
+static void
+enter_all(berthi_build *build, berthi_module *module)
+{
+    const uint64_t size = 4 * (uint64_t)module->child_count;
+    berthi_children *const by_name = berthi_build_alloc(build, 1, sizeof *by_name);
+
+    if (by_name == NULL)
+        return;
+    *by_name = (berthi_children){ size - 1,
+                                  berthi_build_alloc(build, size, sizeof *by_name->slots) };
+    if (by_name->slots == NULL)
+        return;
+    for (berthi_module *at = module->children; at != NULL; at = at->next)
+        enter_child(by_name, at);
+    module->by_name = by_name;
+}
+
+static void
+add_child(berthi_build *build, berthi_module *module, berthi_module *child)
+{
+    const uint32_t count = ++module->child_count;
+
+    if (module->last_child != NULL)
+        module->last_child->next = child;
+    else
+        module->children = child;
+    module->last_child = child;
+    if (count >= BERTHI_MANY_CHILDREN && (count & (count - 1)) == 0)
+        enter_all(build, module);
+    else if (module->by_name != NULL)
+        enter_child(module->by_name, child);
+}
+
 /* ------------------------------------------------------------------- modules */
 
 berthi_module *
@@ -25,20 +89,9 @@ berthi_build_module(berthi_build *build, berthi_module *parent, berthi_text name
     module->name_length = name.length;
     module->kind = kind;
     module->parent = parent;
-    if (parent != NULL) {
-        if (parent->last_child != NULL)
-            parent->last_child->next = module;
-        else
-            parent->children = module;
-        parent->last_child = module;
-    }
+    if (parent != NULL)
+        add_child(build, parent, module);
     return module;
-}
-
-static berthi_text
-module_name(const berthi_module *module)
-{
-    return (berthi_text){ module->name, module->name_length };
 }
 
 berthi_module *
@@ -49,6 +102,8 @@ berthi_build_child(const berthi_module *module, berthi_text name)
     /* Names come in order: mostly it is the last one. */
     if (child != NULL && berthi_text_is_same(module_name(child), name))
         return child;
+    if (module->by_name != NULL)
+        return *find_slot(module->by_name, name);
     for (child = module->children; child != NULL; child = child->next)
         if (berthi_text_is_same(module_name(child), name))
             return child;

@@ -4,6 +4,7 @@
 
 #include "kernels/digest.h"
 #include "loader/convert_job.h"
+#include "loader/groups.h"
 #include "loader/index_write.h"
 #include "loader/side_files.h"
 #include "quant/config_write.h"
@@ -178,26 +179,29 @@ add_side_files(berthi_convert *convert, berth_error *error)
 
 /* ------------------------------------------------------------------- manifest */
 
+static uint32_t
+shard_of(const void *user, uint32_t number)
+{
+    return ((const berthi_layout_tensor *)user)[number].shard;
+}
+
 /* Tensors of a shard in bytewise order of names. */
 static berth_status
-list_tensors(berthi_convert *convert, uint32_t shard, berthi_manifest_writer *writer,
-             char *name)
+list_tensors(berthi_convert *convert, const berthi_groups *shards, uint32_t shard,
+             berthi_manifest_writer *writer, char *name)
 {
-    const uint32_t *const order = berthi_layout_name_order(convert->layout);
-
-    for (uint64_t i = 0; i < convert->recipe.output_count; i++) {
-        const berthi_layout_tensor *const tensor = &convert->recipe.tensors[order[i]];
+    for (uint64_t i = berthi_groups_begin(shards, shard); i < shards->ends[shard]; i++) {
+        const uint32_t number = shards->numbers[i];
+        const berthi_layout_tensor *const tensor = &convert->recipe.tensors[number];
         const size_t suffix = tensor->suffix != NULL ? strlen(tensor->suffix) : 0;
 
-        if (tensor->shard != shard)
-            continue;
         memcpy(name, tensor->name, tensor->name_length);
         if (suffix > 0)
             memcpy(name + tensor->name_length, tensor->suffix, suffix);
         berthi_manifest_add_tensor(
             writer, &(berthi_manifest_tensor){ .name = name,
                                                .name_length = tensor->name_length + suffix,
-                                               .crc32 = convert->crcs[order[i]] });
+                                               .crc32 = convert->crcs[number] });
     }
     return writer->text.status;
 }
@@ -241,34 +245,55 @@ list_files(const berthi_convert *convert, berthi_manifest_writer *writer)
 }
 
 static berth_status
-write_manifest(berthi_convert *convert, char *name,
-               berthi_json_put put, text_file *file, uint64_t *out_bytes, berth_error *error)
+list_shards(berthi_convert *convert, const berthi_groups *shards, char *name,
+            berthi_manifest_writer *writer)
 {
-    const uint32_t count = berthi_layout_shard_count(convert->layout);
-    const char *const job = berthi_convert_job_text(convert);
-    berthi_manifest_writer writer;
     berth_status status = BERTH_OK;
 
-    if (job == NULL)
-        return berthi_fail_memory(error, "the manifest");
-    berthi_manifest_begin(&writer, put, file, error);
-    berthi_manifest_add_job(&writer, job, strlen(job));
-    for (uint32_t i = 0; i < count && status == BERTH_OK; i++) {
+    for (uint32_t i = 0; i < shards->group_count && status == BERTH_OK; i++) {
         const berthi_layout_shard shard = berthi_layout_shard_at(convert->layout, i);
         char file_name[BERTHI_LAYOUT_NAME];
 
-        berthi_layout_shard_name(i, count, file_name);
+        berthi_layout_shard_name(i, shards->group_count, file_name);
         berthi_manifest_add_shard(
-            &writer, &(berthi_manifest_shard){
-                         .file = file_name,
-                         .file_length = strlen(file_name),
-                         .bytes = BERTHI_HEADER_PREFIX + shard.header_bytes
-                                  + shard.payload_bytes,
-                         .header_crc32 =
-                             convert->done != NULL ? convert->done[i].header_crc : 0 });
-        status = list_tensors(convert, i, &writer, name);
+            writer, &(berthi_manifest_shard){
+                        .file = file_name,
+                        .file_length = strlen(file_name),
+                        .bytes = BERTHI_HEADER_PREFIX + shard.header_bytes
+                                 + shard.payload_bytes,
+                        .header_crc32 =
+                            convert->done != NULL ? convert->done[i].header_crc : 0 });
+        status = list_tensors(convert, shards, i, writer, name);
     }
-    berthi_convert_list_sources(convert, &writer);
+    return status;
+}
+
+static berth_status
+write_manifest(berthi_convert *convert, char *name,
+               berthi_json_put put, text_file *file, uint64_t *out_bytes, berth_error *error)
+{
+    const char *const job = berthi_convert_job_text(convert);
+    berthi_groups shards;
+    berthi_manifest_writer writer;
+    berth_status status;
+
+    if (job == NULL)
+        return berthi_fail_memory(error, "the manifest");
+    status = berthi_groups_init(&shards, convert->context,
+                                berthi_layout_name_order(convert->layout),
+                                convert->recipe.output_count,
+                                berthi_layout_shard_count(convert->layout), shard_of,
+                                convert->recipe.tensors, error);
+    if (status != BERTH_OK)
+        return status;
+    berthi_manifest_begin(&writer, put, file, error);
+    berthi_manifest_add_job(&writer, job, strlen(job));
+    status = list_shards(convert, &shards, name, &writer);
+    berthi_groups_fini(&shards);
+    if (status == BERTH_OK)
+        status = berthi_convert_list_sources(convert, &writer, error);
+    if (status != BERTH_OK)
+        return status;
     list_files(convert, &writer);
     return berthi_manifest_end(&writer, out_bytes);
 }

@@ -339,7 +339,8 @@ berth_status berthi_convert_hold_copied(berthi_convert *convert, uint32_t output
 uint64_t berthi_convert_source(const berthi_convert *convert,
                                const berthi_recipe_weight *weight, uint32_t number);
 /* Everything is converted. */
-void berthi_convert_list_sources(berthi_convert *convert, berthi_manifest_writer *writer);
+berth_status berthi_convert_list_sources(berthi_convert *convert,
+                                         berthi_manifest_writer *writer, berth_error *error);
 
 /* ------------------------------------------------------------- convert_result.c */
 

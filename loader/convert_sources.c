@@ -19,6 +19,7 @@
 #include "kernels/digest.h"
 #include "kernels/utf8.h"
 #include "loader/convert_batch.h"
+#include "loader/groups.h"
 
 /* --------------------------------------------------------------------- reading */
 
@@ -192,16 +193,22 @@ berthi_run_hold_sources(const berthi_batch *batch, const berthi_run *run,
 
 /* -------------------------------------------------------------------- manifest */
 
+static uint32_t
+shard_of(const void *user, uint32_t number)
+{
+    return ((const berthi_entry *)user)[number].shard;
+}
+
 static void
-list_tensors(const berthi_convert *convert, uint32_t shard,
+list_tensors(const berthi_convert *convert, const berthi_groups *shards, uint32_t shard,
              berthi_manifest_writer *writer)
 {
     const berthi_table *const table = &convert->checkpoint->table;
 
-    for (uint64_t i = 0; i < table->entry_count; i++) {
-        const uint32_t number = table->by_name[i];
+    for (uint64_t i = berthi_groups_begin(shards, shard); i < shards->ends[shard]; i++) {
+        const uint32_t number = shards->numbers[i];
 
-        if (table->entries[number].shard != shard || !convert->sources.is_read[number])
+        if (!convert->sources.is_read[number])
             continue;
         berthi_manifest_add_tensor(
             writer,
@@ -213,11 +220,18 @@ list_tensors(const berthi_convert *convert, uint32_t shard,
     }
 }
 
-void
-berthi_convert_list_sources(berthi_convert *convert, berthi_manifest_writer *writer)
+berth_status
+berthi_convert_list_sources(berthi_convert *convert, berthi_manifest_writer *writer,
+                            berth_error *error)
 {
     const berth_checkpoint *const c = convert->checkpoint;
+    berthi_groups shards;
+    const berth_status status =
+        berthi_groups_init(&shards, convert->context, c->table.by_name, c->table.entry_count,
+                           c->shard_count, shard_of, c->table.entries, error);
 
+    if (status != BERTH_OK)
+        return status;
     for (uint32_t i = 0; i < c->shard_count; i++) {
         const berthi_manifest_source source = {
             .file = c->shards[i].name,
@@ -230,6 +244,8 @@ berthi_convert_list_sources(berthi_convert *convert, berthi_manifest_writer *wri
             < source.file_length)
             continue; /* no manifest can hold its name */
         berthi_manifest_add_source(writer, &source);
-        list_tensors(convert, i, writer);
+        list_tensors(convert, &shards, i, writer);
     }
+    berthi_groups_fini(&shards);
+    return writer->text.status;
 }

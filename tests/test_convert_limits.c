@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tests/converted.h"
@@ -381,6 +382,41 @@ test_ties(void)
     CHECK_EQ(converted_matches_oracle(&c, model), 3);
 }
 
+/* ------------------------------------------------------------------------- time */
+
+/* As many shards as tensors. A sanitizer multiplies time: a tenth is divided in the same way. */
+#define MANY (T_IS_SANITIZED ? 15000u : 150000u)
+/* Whoever looks at all tensors for each shard takes longer; the rest is for a busy machine. */
+#define SECONDS_LIMIT 10
+
+static void
+test_time_of_many_shards(void)
+{
+    static const uint64_t shape[] = { 1024 };
+    const char *const folder = fixture_folder();
+    fixture_builder *const builder = fixture_begin();
+    double seconds;
+    clock_t begin;
+    converted c;
+
+    for (uint32_t i = 0; i < MANY; i++) {
+        char name[32];
+
+        snprintf(name, sizeof name, "layers.%u.norm.weight", (unsigned)i);
+        fixture_add_sparse(builder, name, "F32", 1, shape);
+    }
+    (void)fixture_finish(builder, fixture_format("%s/model.safetensors", folder));
+    begin = clock();
+    converted_begin(&c, out(), BERTH_ENCODING_NATIVE);
+    c.options.max_shard_bytes = 4096;
+    c.options.dry_run = 1;
+    CHECK_EQ(converted_run(&c, folder), BERTH_OK);
+    seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+    CHECK_EQ(c.report.shards, MANY);
+    CHECK_LT((int)(seconds * 1000), SECONDS_LIMIT * 1000);
+    T_NOTE("%u shards: %.0f ms", MANY, seconds * 1000);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -398,5 +434,6 @@ main(int argc, char **argv)
     T_RUN(test_floats_of_64_bits);
     T_RUN(test_fused_experts);
     T_RUN(test_ties);
+    T_RUN(test_time_of_many_shards);
     T_MAIN_END;
 }

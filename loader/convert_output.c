@@ -5,6 +5,7 @@
  * and for a conversion that is only tried, whatever else the writer would say.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "kernels/sys.h"
@@ -249,6 +250,7 @@ name_writer(const nearest *n, berthi_writer *writer, berth_error *error)
 {
     const berthi_convert *const convert = n->convert;
 
+    writer->context = convert->context;
     writer->overwrite = convert->options.overwrite != 0;
     writer->job = convert->identity;
     writer->part_count = convert->options.part_count;
@@ -256,47 +258,73 @@ name_writer(const nearest *n, berthi_writer *writer, berth_error *error)
     return berthi_writer_place_journal(writer, error);
 }
 
-/* Whoever goes on finds a journal, or all of it done. */
+static bool
+goes_on(const nearest *n)
+{
+    return n->convert->options.resume != 0 || n->convert->options.join != 0;
+}
+
+static bool
+has_journal(const nearest *n)
+{
+    berthi_sys_stat state;
+
+    return berthi_sys_stat_at(n->folder, BERTHI_JOURNAL_NAME, BERTHI_SYS_NO_FOLLOW, &state) == 0;
+}
+
+/* Whoever goes on finds a journal; else there is nothing yet. */
 static berth_status
 check_contents(const nearest *n, const berthi_writer *writer, berth_error *error)
 {
-    const berth_convert_options *const options = &n->convert->options;
-    const bool goes_on = options->resume != 0 || options->join != 0;
-    berthi_sys_stat state;
-    const bool has_journal =
-        berthi_sys_stat_at(n->folder, BERTHI_JOURNAL_NAME, BERTHI_SYS_NO_FOLLOW, &state) == 0;
-    bool is_done = goes_on && has_journal;
+    const bool is_begun = has_journal(n);
     bool has_own;
     berth_status status = BERTH_OK;
 
-    if (goes_on && !is_done)
-        status = berthi_convert_find_result(n->convert, &is_done, error);
-    if (status == BERTH_OK && !is_done)
-        status = berthi_writer_check_contents(writer, has_journal, error);
-    if (status == BERTH_OK && !is_done && writer->part > 0)
-        status = berthi_writer_check_own(writer, goes_on, &has_own, error);
+    if (is_begun && goes_on(n))
+        return BERTH_OK;
+    status = berthi_writer_check_contents(writer, is_begun, error);
+    if (status == BERTH_OK && writer->part > 0)
+        status = berthi_writer_check_own(writer, goes_on(n), &has_own, error);
     return status;
 }
 
-/* The space, of which some file system does not say how much there is. */
+/* What an earlier run has finished has its room; one that was publishing has all of it. */
+static berth_status
+count_rest(const nearest *n, berthi_writer *writer, uint64_t *out_bytes, berth_error *error)
+{
+    berth_status status;
+
+    if (pthread_mutex_init(&writer->lock, NULL) != 0)
+        return berthi_fail_memory(error, "starting a conversion");
+    status = berthi_writer_resume(writer, error);
+    if (status == BERTH_OK) {
+        n->convert->writer = writer;
+        *out_bytes = writer->is_publishing ? 0 : berthi_convert_missing_bytes(n->convert);
+        n->convert->writer = NULL;
+    }
+    pthread_mutex_destroy(&writer->lock);
+    return status;
+}
+
+/* Who joins parts moves what is there; how much of it he copies is found only then. */
 static berth_status
 check_space(const nearest *n, berthi_writer *writer, berth_error *error)
 {
-    berth_convert_report *const report = &n->convert->report;
-    uint64_t bytes = report->output_bytes;
+    const berth_convert_options *const options = &n->convert->options;
+    uint64_t bytes = n->convert->report.output_bytes;
     berth_status status = BERTH_OK;
 
-    if (berthi_sys_free_bytes(n->folder, &report->free_bytes) != 0)
-        report->free_bytes = UINT64_MAX;
     if (writer->part > 0) /* others may have made room for all that they share */
         status = berthi_part_missing_bytes(n->convert, writer, &bytes, error);
+    else if (options->resume != 0 && options->join == 0 && n->exists && has_journal(n))
+        status = count_rest(n, writer, &bytes, error);
     return status == BERTH_OK ? berthi_folder_check_space(n->folder, bytes, n->path, error)
                               : status;
 }
 
 /* What the writer would say first, of a folder that nobody touches. */
 static berth_status
-try_folder(const nearest *n, berth_error *error)
+try_writer(const nearest *n, berth_error *error)
 {
     berth_context *const context = n->convert->context;
     berthi_writer writer = as_writer(n);
@@ -316,6 +344,20 @@ try_folder(const nearest *n, berth_error *error)
         status = check_space(n, &writer, error);
     berthi_arena_fini(&writer.texts);
     return status;
+}
+
+/* Some file system does not say how much there is. Where all is done nothing is written. */
+static berth_status
+try_folder(const nearest *n, berth_error *error)
+{
+    berth_convert_report *const report = &n->convert->report;
+    bool is_done = false;
+    const berth_status status =
+        goes_on(n) ? berthi_convert_find_result(n->convert, &is_done, error) : BERTH_OK;
+
+    if (berthi_sys_free_bytes(n->folder, &report->free_bytes) != 0)
+        report->free_bytes = UINT64_MAX;
+    return status == BERTH_OK && !is_done ? try_writer(n, error) : status;
 }
 
 berth_status

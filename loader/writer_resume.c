@@ -182,8 +182,8 @@ adopt_file(berthi_writer *writer, const berthi_journal_file *listed, bool is_pub
     return BERTH_OK;
 }
 
-static berth_status
-resume(berthi_writer *writer, berth_error *error)
+berth_status
+berthi_writer_resume(berthi_writer *writer, berth_error *error)
 {
     berthi_journal journal;
     berth_status status = read_journal(writer, &journal, error);
@@ -325,7 +325,7 @@ look_as_whole(berthi_writer *writer, bool is_resume, berth_error *error)
         status = writer->overwrite ? BERTH_OK
                                    : berthi_writer_check_contents(writer, false, error);
     else if (is_resume)
-        status = resume(writer, error);
+        status = berthi_writer_resume(writer, error);
     else if (writer->overwrite)
         status = begin_anew(writer, error);
     else
@@ -387,7 +387,7 @@ look_as_part(berthi_writer *writer, bool is_resume, berth_error *error)
     if (status != BERTH_OK || !has_own)
         return status;
     if (is_resume)
-        return resume(writer, error);
+        return berthi_writer_resume(writer, error);
     if (berthi_sys_unlink(writer->folder, writer->journal_name) != 0 && errno != ENOENT)
         return berthi_fail_system(error, errno, writer->journal_path,
                                   "removing the journal");

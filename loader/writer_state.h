@@ -80,6 +80,11 @@ berthi_target berthi_writer_target(const berthi_writer *writer,
  */
 berth_status berthi_writer_look_around(berthi_writer *writer, bool is_resume,
                                        berth_error *error);
+/*
+ * Takes what the journal says is finished, and changes nothing in the folder. JOURNAL; ARGUMENT:
+ * it is of another job.
+ */
+berth_status berthi_writer_resume(berthi_writer *writer, berth_error *error);
 /* EXISTS when the folder may not be touched without being asked to. */
 berth_status berthi_writer_check_contents(const berthi_writer *writer, bool has_journal,
                                           berth_error *error);

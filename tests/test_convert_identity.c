@@ -84,15 +84,18 @@ check_named(int32_t type, change_function before, change_function after,
     if (after != NULL)
         after(&c.options);
     c.options.resume = 1;
-    CHECK_EQ(converted_run(&c, model), BERTH_EINVAL);
-    CHECK_EQ(c.error.reason, BERTH_REASON_ARGUMENT);
-    CHECK_STR(c.error.file, c.options.output);
-    CHECK_STR(c.error.message,
-              fixture_format("holds an interrupted run of another command: there \"%s\", "
-                             "now \"%s\"; give what was given then, or --force to begin "
-                             "anew",
-                             there, now));
-    CHECK_EQ(fixture_count(c.options.output), 1);
+    for (int dry = 1; dry >= 0; dry--) {
+        c.options.dry_run = dry;
+        CHECK_EQ(converted_run(&c, model), BERTH_EINVAL);
+        CHECK_EQ(c.error.reason, BERTH_REASON_ARGUMENT);
+        CHECK_STR(c.error.file, c.options.output);
+        CHECK_STR(c.error.message,
+                  fixture_format("holds an interrupted run of another command: there \"%s\", "
+                                 "now \"%s\"; give what was given then, or --force to begin "
+                                 "anew",
+                                 there, now));
+        CHECK_EQ(fixture_count(c.options.output), 1);
+    }
     /* The same command goes on. */
     converted_begin(&c, c.options.output, type);
     if (before != NULL)

@@ -117,6 +117,27 @@ test_shards(void)
     check_refused(&c, model);
 }
 
+/* Nothing has to be written, so it may be read-only, for what is tried, too. */
+static void
+test_read_only(void)
+{
+    const char *const model = converted_make_model(1, 2, false, false);
+    const bool is_root = geteuid() == 0; /* who may write anywhere */
+    converted c;
+    const char *const out = convert(&c, model, 0);
+
+    CHECK_EQ(chmod(in(out, "../.."), 0711), 0);
+    CHECK_EQ(chmod(in(out, ".."), 0755), 0);
+    CHECK_EQ(chmod(model, 0755), 0);
+    CHECK_EQ(chmod(out, 0555), 0);
+    CHECK_EQ(is_root ? seteuid(65534) : 0, 0);
+    check_done(&c, model, "model.safetensors");
+    c.options.dry_run = 1;
+    check_done(&c, model, "model.safetensors");
+    CHECK_EQ(is_root ? seteuid(0) : 0, 0);
+    CHECK_EQ(chmod(out, 0755), 0);
+}
+
 /* The journal of a run that was broken off at its very end goes first. */
 static void
 test_with_a_journal(void)
@@ -281,6 +302,7 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_one_shard);
     T_RUN(test_shards);
+    T_RUN(test_read_only);
     T_RUN(test_with_a_journal);
     T_RUN(test_another_job);
     T_RUN(test_manifests);

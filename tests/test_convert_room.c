@@ -50,6 +50,26 @@ missing_bytes(converted *c, const char *model)
     return c->error.expected;
 }
 
+/* What is only tried asks for the same, and leaves everything as it is. */
+static void
+check_tried(const char *model, const char *output, uint64_t bytes)
+{
+    const int files = fixture_count(output);
+    converted c;
+
+    begin(&c, output, true);
+    c.options.dry_run = 1;
+    free_bytes = bytes;
+    if (!CHECK_EQ(converted_run(&c, model), BERTH_OK))
+        T_NOTE("%s", c.error.message);
+    free_bytes = bytes - 1;
+    if (bytes > 0 && CHECK_NE(converted_run(&c, model), BERTH_OK)) {
+        CHECK_EQ(c.error.reason, BERTH_REASON_DISK_FULL);
+        CHECK_EQ(c.error.expected, bytes);
+    }
+    CHECK_EQ(fixture_count(output), files);
+}
+
 static const char *
 make_model(void)
 {
@@ -81,6 +101,7 @@ test_all_of_it(void)
     CHECK_EQ(c.error.actual, bytes - 1);
     free_bytes = bytes;
     CHECK_EQ(converted_run(&c, model), BERTH_OK);
+    check_tried(model, c.options.output, 0); /* it is there */
 }
 
 /* Breaks the conversion off at its nth system call. False: it came to its end. */
@@ -100,7 +121,7 @@ is_broken_off(const char *model, const char *output, uint64_t nth)
 
 /* What an earlier run has finished is there already. */
 static void
-test_the_rest(void)
+check_rest(bool is_tried_first)
 {
     const char *const model = make_model();
     const char *const output = fixture_format("%s/out", fixture_folder());
@@ -111,7 +132,10 @@ test_the_rest(void)
         converted c;
 
         begin(&c, output, true);
+        c.options.dry_run = is_tried_first;
         bytes = missing_bytes(&c, model);
+        c.options.dry_run = 0;
+        check_tried(model, output, bytes);
         if (bytes == 0)
             break; /* the end had begun: all files are there, only their names are not */
         free_bytes = bytes;
@@ -123,6 +147,13 @@ test_the_rest(void)
     }
     CHECK_GT(resumed, 3);
     T_NOTE("%u of them with finished shards", resumed);
+}
+
+static void
+test_the_rest(void)
+{
+    check_rest(false);
+    check_rest(true);
 }
 
 /* A part needs the room of its own shards; together they need that of all. */

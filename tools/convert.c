@@ -235,8 +235,8 @@ rehearse(conversion *c)
     if (status == BERTH_OK)
         status = berth_job_finish(job, &error);
     c->s->is_silent = false;
-    /* What an earlier run has finished has its room: only the job itself knows how much that is. */
-    if (error.reason == BERTH_REASON_DISK_FULL && c->a->is_resuming)
+    /* Where parts are being put together only the job itself knows what has its room. */
+    if (error.reason == BERTH_REASON_DISK_FULL && c->a->is_resuming && c->share.count > 0)
         return BERTH_OK;
     if (status != BERTH_OK)
         tell_error(c, &error);

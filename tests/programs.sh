@@ -84,7 +84,11 @@ duration             threadless
 escape               threadless coverage
 estimate             threadless
 estimate_api         threadless
+estimate_ending      threadless coverage
 estimate_fit         threadless
+estimate_kinds       threadless coverage
+estimate_layers      threadless coverage
+estimate_refuse      threadless coverage
 estimate_shape       threadless coverage
 estimate_tokens      threadless
 fault_count          slow-unless-address

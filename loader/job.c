@@ -171,8 +171,8 @@ run_work(void *argument)
     r->status = job->work.run(job, job->work.user, &r->error);
     pthread_mutex_lock(&job->lock);
     job->is_run_over = true;
-    pthread_cond_broadcast(&job->has_changed);
     pthread_mutex_unlock(&job->lock);
+    pthread_cond_broadcast(&job->has_changed);
     return NULL;
 }
 
@@ -193,9 +193,15 @@ run_watched(berth_job *job, berth_error *error)
     return r.status;
 }
 
+/*
+ * Whoever is woken may get this thread's processor, and asks at once: with the lock held he would
+ * wait for as long as others have it. The job stays until this thread is joined.
+ */
 static void
 publish(berth_job *job, berth_status status, const berth_error *error)
 {
+    int descriptor;
+
     pthread_mutex_lock(&job->lock);
     job->status = status;
     job->error = *error;
@@ -203,10 +209,11 @@ publish(berth_job *job, berth_status status, const berth_error *error)
         job->status = berthi_job_fail_cancelled(&job->error);
     job->end_ns = berthi_sys_now_ns();
     job->is_ended = true;
-    pthread_cond_broadcast(&job->has_changed);
-    if (job->descriptor >= 0)
-        (void)berthi_sys_event_signal(job->descriptor);
+    descriptor = job->descriptor;
     pthread_mutex_unlock(&job->lock);
+    pthread_cond_broadcast(&job->has_changed);
+    if (descriptor >= 0)
+        (void)berthi_sys_event_signal(descriptor);
 }
 
 static void *

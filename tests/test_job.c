@@ -541,6 +541,77 @@ test_descriptor(void)
     CHECK_EQ(fixture_open_fds(), fds);
 }
 
+/* At a moment of the library's: whether it answers another thread that asks for a job. */
+typedef struct question {
+    berth_job *job;
+    pthread_t asker;
+    bool is_asked;
+    _Atomic bool is_answered;
+    bool is_answered_in_time;
+    berth_status status; /* the answer */
+} question;
+
+static void *
+ask(void *argument)
+{
+    question *const q = argument;
+    berth_progress progress;
+
+    berth_job_poll(q->job, &progress);
+    q->status = berth_job_wait(q->job, 0);
+    atomic_store(&q->is_answered, true);
+    return NULL;
+}
+
+static void
+await_answer(void *user)
+{
+    question *const q = user;
+
+    q->is_asked = pthread_create(&q->asker, NULL, ask, q) == 0;
+    for (uint32_t i = 0; i < 1000 && !atomic_load(&q->is_answered); i++)
+        haul_pause(5 * MS);
+    q->is_answered_in_time = atomic_load(&q->is_answered);
+}
+
+/* At the `nth` call behind the work. PENDING: it was none after the end. */
+static berth_status
+ask_at(uint64_t nth)
+{
+    script s = { .total = 10, .steps = 1, .is_held = true };
+    question q = { .status = BERTH_PENDING };
+    int descriptor;
+    berth_error error;
+
+    if (!CHECK_EQ(start(&s, 0, &q.job, &error), BERTH_OK))
+        return BERTH_EIO;
+    CHECK_EQ(berth_job_descriptor(q.job, &descriptor, &error), BERTH_OK);
+    berthi_fault_watch(nth, await_answer, &q);
+    atomic_store(&s.may_go, true);
+    CHECK(is_readable(descriptor, 60000));
+    berthi_fault_watch(0, NULL, NULL);
+    if (q.is_asked) {
+        CHECK_EQ(pthread_join(q.asker, NULL), 0);
+        CHECK(q.is_answered_in_time);
+    }
+    CHECK_EQ(berth_job_finish(q.job, &error), BERTH_OK);
+    return q.status;
+}
+
+/*
+ * Whoever hears of the end asks at once what has become of the job: who tells of it has no
+ * lock, for he may have lost the processor to the one that was woken.
+ */
+static void
+test_told_without_a_lock(void)
+{
+    uint64_t nth = 0;
+
+    while (nth < 8 && ask_at(nth) == BERTH_PENDING)
+        nth++;
+    CHECK_LT(nth, 8);
+}
+
 /* Asked for when it is over already. */
 static void
 test_late_descriptor(void)
@@ -611,6 +682,7 @@ main(int argc, char **argv)
     T_RUN(test_several_wait);
     T_RUN(test_work_without_hooks);
     T_RUN(test_descriptor);
+    T_RUN(test_told_without_a_lock);
     T_RUN(test_late_descriptor);
     T_RUN(test_descriptor_that_was_not_told);
     T_RUN(test_every_call_can_fail);

@@ -187,7 +187,7 @@ start_load(server *s)
     s->step = "berth_load_start";
     berth_load_options_init(&options);
     options.devices = e->devices;
-    options.wait_ms = SERVER_WAIT_MS;
+    options.wait_ms = e->wait_ms;
     s->is_load = true;
     s->is_swap = false;
     e->status = berth_load_start(e->context, e->seat->checkpoint, e->seat->plan, &options,
@@ -301,6 +301,9 @@ begin(server *s, const char *request, char *argument)
     memset(&e->error, 0, sizeof e->error);
     if (strcmp(request, "seat") == 0) {
         e->seat = &e->seats[argument[0] == '1'];
+        answer(s, "ok");
+    } else if (strcmp(request, "wait") == 0) {
+        e->wait_ms = (uint32_t)strtoul(argument, NULL, 10);
         answer(s, "ok");
     } else if (what == ORDER_NONE) {
         start_move(s, request);

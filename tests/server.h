@@ -6,6 +6,8 @@
  *
  *     devices WORDS        opens them; an answer, as to all others: "ok", or
  *                          "failed STATUS REASON FILE"
+ *     wait MILLISECONDS    with which models load that do from now on: what hangs for so long
+ *                          has failed. At first a minute, which no machine is too busy for
  *     seat 0|1             of which model the requests are from now on; 0 at first
  *     load MEMORY FOLDER   checkpoint and plan by the engine, then a job
  *     sleep, wake          jobs

@@ -26,7 +26,7 @@ settle(server_engine *e, berth_error *error)
     berth_status status = BERTH_OK;
 
     if (e->work != NULL)
-        status = berth_stream_wait(e->devices, 0, NULL, SERVER_WAIT_MS, error);
+        status = berth_stream_wait(e->devices, 0, NULL, e->wait_ms, error);
     if (status != BERTH_OK)
         return status;
     free(e->work);
@@ -132,7 +132,7 @@ use_layer(server_engine *e, layer_work *work, uint32_t layer)
     else
         (void)berth_layer_release(e->seat->model, layer, NULL, NULL);
     if (e->status == BERTH_OK)
-        e->status = berth_stream_wait(e->devices, 0, NULL, SERVER_WAIT_MS, &e->error);
+        e->status = berth_stream_wait(e->devices, 0, NULL, e->wait_ms, &e->error);
 }
 
 static void
@@ -275,6 +275,7 @@ server_engine_begin(server_engine *engine, int done)
     engine->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     engine->has_order = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
     engine->done = done;
+    engine->wait_ms = SERVER_WAIT_MS;
     engine->seat = &engine->seats[0];
     if (berth_context_create(NULL, &engine->context, NULL) != BERTH_OK)
         return -1;

@@ -12,8 +12,8 @@
 #include "loader/berth.h"
 
 #define SERVER_LINE 1024u
-/* After that a device or disk is said to hang. */
-#define SERVER_WAIT_MS 2000u
+/* At first; see `wait` in server.h. */
+#define SERVER_WAIT_MS 60000u
 
 typedef enum server_order {
     ORDER_NONE,
@@ -37,6 +37,7 @@ typedef struct server_seat {
 typedef struct server_engine {
     char argument[SERVER_LINE]; /* of the order */
     char memory[128];
+    uint32_t wait_ms; /* after that a device or disk is said to hang */
     char answer[SERVER_LINE + 64];
     berth_context *context;
     berth_devices *devices;

@@ -78,8 +78,10 @@ fail_reads(visit *v, const visit_models *m)
     haul_set((haul_tricks){.hangs = true, .hang_first = 1});
     atomic_store(&haul_reads, 0);
     atomic_store(&haul_is_hung, true);
+    CHECK_STR(visit_ask(v, VISIT_IMPATIENT), "ok");
     CHECK_CONTAINS(visit_ask(v, visit_load(VISIT_FROM_DISK, m->b)), "timeout");
     CHECK_CONTAINS(v->line, m->b);
+    CHECK_STR(visit_ask(v, VISIT_PATIENT), "ok");
     atomic_store(&haul_is_hung, false);
     haul_set((haul_tricks){.hangs = false});
     CHECK_STR(visit_ask(v, visit_load(VISIT_FROM_DISK, m->b)), "ok");

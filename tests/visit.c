@@ -54,6 +54,17 @@ visit_load(const char *memory, const char *folder)
 }
 
 void
+visit_load_impatient(visit *v, const char *memory, const char *folder)
+{
+    CHECK_STR(visit_ask(v, VISIT_IMPATIENT), "ok");
+    for (uint32_t i = 0; i < TRIES; i++)
+        if (strstr(visit_ask(v, visit_load(memory, folder)), " timeout ") == NULL)
+            break;
+    CHECK_STR(v->line, "ok");
+    CHECK_STR(visit_ask(v, VISIT_PATIENT), "ok");
+}
+
+void
 visit_note(visit *v, visit_words *out)
 {
     (void)snprintf(out->passed, sizeof out->passed, "%.63s", visit_ask(v, "pass 2"));

@@ -40,8 +40,14 @@ void visit_say(visit *v, const char *requests);
 /* The next answer; until the next one. */
 const char *visit_hear(visit *v);
 const char *visit_ask(visit *v, const char *request);
+/* Of models that are loaded from now on: after how long a disk or device hangs. */
+#define VISIT_IMPATIENT "wait 2000"
+#define VISIT_PATIENT   "wait 60000"
 /* "load MEMORY FOLDER" */
 const char *visit_load(const char *memory, const char *folder);
+
+/* The model is impatient, those behind it are not. Once more where the machine is too busy. */
+void visit_load_impatient(visit *v, const char *memory, const char *folder);
 
 /* What models say when all is well: sums of passes, digests. */
 typedef struct visit_words {

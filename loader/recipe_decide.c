@@ -206,11 +206,13 @@ count(berthi_recipe *recipe, uint32_t position, const berthi_decision *decision)
     berthi_stored stored[BERTHI_STORED_MAX];
     berthi_model_tensor tensor;
     uint64_t source_bytes = 0;
+    uint64_t turned[2];
     uint64_t stored_bytes = 0;
 
-    /* Turned or not: the same elements. */
-    weight->output_count =
-        berthi_stored_list(&weight->storage, weight->shape, weight->rank, stored);
+    /* As it will lie: INT8 has a maximum for each of those rows. */
+    weight->output_count = berthi_stored_list(&weight->storage,
+                                              berthi_recipe_stored_shape(weight, turned),
+                                              weight->rank, stored);
     recipe->output_capacity += weight->output_count;
     recipe->parameters += count_parameters(recipe, position, &stored[0]);
     recipe->kept_count += berthi_recipe_is_kept(weight);

@@ -200,6 +200,17 @@ test_dtype_of_the_model(void)
     end(&m);
 }
 
+/* What is reported of all tensors is what all of them take in the files. */
+static void
+check_coverage(const made *m)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < m->recipe.output_count; i++)
+        bytes += m->recipe.tensors[i].bytes;
+    CHECK_EQ(m->recipe.coverage.all.stored_bytes, bytes);
+}
+
 static void
 check_turned(const char *lines, const char *config, int32_t type, bool is_turned)
 {
@@ -218,6 +229,7 @@ check_turned(const char *lines, const char *config, int32_t type, bool is_turned
 
         CHECK_EQ(tensor->shape[0], is_turned ? 12 : 8);
         CHECK_EQ(tensor->shape[1], is_turned ? 8 : 12);
+        check_coverage(&m);
     }
     end(&m);
 }

@@ -21,6 +21,7 @@ typedef struct source_tensor {
     uint32_t name_length;
     uint32_t rank;
     int32_t dtype; /* of the values */
+    bool is_turned; /* bitsandbytes has it: of a Conv1D outputs come first then */
 } source_tensor;
 
 /* A list being made; ends with the call. */
@@ -62,6 +63,7 @@ can_describe(listing *l, const berthi_entry *entry, source_tensor *out)
     out->rank = record->rank;
     out->elements = record->elements;
     out->stored = record->total_bytes;
+    out->is_turned = record->encoding <= BERTH_ENCODING_INT8;
     out->dtype = record->dtype >= 0 ? record->dtype : l->shape->numbers.dtype;
     if (entry->flags == BERTH_ENCODING_FOREIGN)
         l->shape->model.is_foreign = true;
@@ -137,13 +139,14 @@ lay_out(listing *l, const berthi_json_value *config, const char *config_file,
 static berth_status
 add_weight(listing *l, berthi_weight_source *source, uint32_t position, berth_error *error)
 {
-    const berthi_decision decision = berthi_rules_decide(l->rules, position);
+    berthi_decision decision = berthi_rules_decide(l->rules, position);
     berth_shape *const shape = l->shape;
     berthi_weight *const weight = &shape->weights[shape->model.weight_count];
     berthi_model_tensor tensor;
 
     if (berthi_weight_is_second(l->architecture->parameter_of[position], position))
         return BERTH_OK;
+    decision.is_transposed = decision.is_transposed && !l->tensors[position].is_turned;
     get_tensor(l, position, &tensor);
     if (!berthi_weight_can_describe(source, &tensor, position, &decision, weight))
         return berthi_fail_memory(error, "the list of weights");

@@ -475,6 +475,30 @@ test_headers(void)
     }
 }
 
+/* Conv1D in int8 lies turned already: its row maxima are as many as there are. */
+static void
+test_turned_headers(void)
+{
+    const char *const folder = fixture_folder();
+    berth_estimate_options options;
+    asked a;
+
+    fixture_model(folder, "[model.safetensors]\n"
+                          "I8 96x32 transformer.h.0.mlp.c_fc.weight\n"
+                          "F32 96 transformer.h.0.mlp.c_fc.SCB\n"
+                          "U8 - transformer.h.0.mlp.c_fc.weight_format = 0\n"
+                          "BF16 32 transformer.ln_f.weight\n");
+    fixture_text(fixture_format("%s/config.json", folder),
+                 whole_config("{\"architectures\": [\"GPT2LMHeadModel\"], "
+                              "\"model_type\": \"gpt2\"}"));
+    T_REQUIRE(open_shape(&a, folder, NULL) == BERTH_OK);
+    berth_estimate_options_init(&options);
+    options.type = "int8";
+    T_REQUIRE(ask(&a, &options) == BERTH_OK);
+    CHECK_EQ(weights_of(&a), a.model.tensor_bytes);
+    end(&a);
+}
+
 /* A small Llama: what headers say is what config.json says. */
 #define SMALL_CONFIG                                                                  \
     "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "          \
@@ -1152,6 +1176,7 @@ main(int argc, char **argv)
     T_RUN(test_hub);
     T_RUN(test_refused_shapes);
     T_RUN(test_headers);
+    T_RUN(test_turned_headers);
     T_RUN(test_small);
     T_RUN(test_odd_headers);
     T_RUN(test_foreign);

@@ -33,7 +33,8 @@ typedef struct listing {
     uint64_t capacity;
     uint32_t count;
     berthi_architecture *architecture;
-    berthi_rules *rules;
+    berthi_rules *rules;     /* of the model loaded as BF16 */
+    berthi_rules *rules_f16; /* as F16: they differ in what stays F32 */
 } listing;
 
 /* ------------------------------------------------------------------ the tensors */
@@ -122,15 +123,19 @@ lay_out(listing *l, const berthi_json_value *config, const char *config_file,
         .config = config,
         .config_file = config_file,
         .era = BERTHI_ERA_HF5,
-        .dtype = l->shape->numbers.dtype,
+        .dtype = BERTH_BF16, /* so that F32 is a dtype of a weight's own */
     };
-    const berthi_rules_options rules = berthi_weight_rules(l->shape->numbers.dtype);
+    const berthi_rules_options as_bf16 = berthi_weight_rules(BERTH_BF16);
+    const berthi_rules_options as_f16 = berthi_weight_rules(BERTH_F16);
     berth_status status = berthi_architecture_create(l->shape->context, &options, &source,
                                                      &l->architecture, error);
 
     if (status == BERTH_OK)
-        status = berthi_rules_create(l->shape->context, &rules, l->architecture, &source,
+        status = berthi_rules_create(l->shape->context, &as_bf16, l->architecture, &source,
                                      &l->rules, error);
+    if (status == BERTH_OK)
+        status = berthi_rules_create(l->shape->context, &as_f16, l->architecture, &source,
+                                     &l->rules_f16, error);
     return status;
 }
 
@@ -151,6 +156,9 @@ add_weight(listing *l, berthi_weight_source *source, uint32_t position, berth_er
     if (!berthi_weight_can_describe(source, &tensor, position, &decision, weight))
         return berthi_fail_memory(error, "the list of weights");
     weight->stored = l->tensors[position].stored;
+    weight->is_f32_in_bf16 = decision.dtype == BERTH_F32;
+    weight->is_f32_in_f16 =
+        berthi_rules_decide(l->rules_f16, position).dtype == BERTH_F32;
     shape->model.weight_count++;
     return BERTH_OK;
 }
@@ -196,6 +204,7 @@ berthi_shape_take_weights(berth_shape *shape, const berth_checkpoint *checkpoint
 
     berthi_arena_init(&l.arena, shape->context, BERTHI_PURPOSE_TENSORS, TEXT_BLOCK_BYTES);
     status = make(&l, config, config_file, error);
+    berthi_rules_destroy(l.rules_f16);
     berthi_rules_destroy(l.rules);
     berthi_architecture_destroy(l.architecture);
     berthi_memory_free(shape->context, BERTHI_PURPOSE_TENSORS, l.tensors,

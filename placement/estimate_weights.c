@@ -33,6 +33,16 @@ is_quantized(const berthi_weight *weight, const berthi_estimate_options *options
            && !(weight->role == BERTHI_WEIGHT_EXPERT && options->keeps_experts);
 }
 
+/* Classes name weights that stay f32 in a model of 16 bits, such as T5's last matrices. */
+static int32_t
+plain_dtype(const berthi_weight *weight, int32_t dtype)
+{
+    const bool is_kept = (dtype == BERTH_F16 && weight->is_f32_in_f16)
+                         || (dtype == BERTH_BF16 && weight->is_f32_in_bf16);
+
+    return is_kept ? BERTH_F32 : dtype;
+}
+
 static berthi_storage
 storage_of(const berthi_weight *weight, const berthi_estimate_options *options)
 {
@@ -47,8 +57,10 @@ storage_of(const berthi_weight *weight, const berthi_estimate_options *options)
                     : options->type == BERTHI_TYPE_BF16 ? BERTH_BF16
                     : options->type == BERTHI_TYPE_F16  ? BERTH_F16
                                                         : options->dtype;
-    if (!is_quantized(weight, options))
+    if (!is_quantized(weight, options)) {
+        storage.dtype = plain_dtype(weight, storage.dtype);
         return storage;
+    }
     switch (options->type) {
     case BERTHI_TYPE_INT8: storage.encoding = BERTH_ENCODING_INT8; break;
     case BERTHI_TYPE_NF4: storage.encoding = BERTH_ENCODING_NF4; break;

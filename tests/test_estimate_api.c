@@ -499,6 +499,41 @@ test_turned_headers(void)
     end(&a);
 }
 
+/* What transformers keeps in f32 when the rest is loaded as 16 bits. */
+static void
+test_kept_float32(void)
+{
+    static const struct {
+        const char *type;
+        int32_t dtype;
+        uint64_t last, other; /* bytes of a value */
+    } rows[] = { { "native", -1, 2, 2 },         { "native", BERTH_BF16, 2, 2 },
+                 { "native", BERTH_F16, 4, 2 },  { "native", BERTH_F32, 4, 4 },
+                 { "int8", BERTH_F16, 4, 2 },    { "int8", BERTH_BF16, 2, 2 } };
+    const char *const folder = fixture_folder();
+    berth_estimate_options options;
+    asked a;
+
+    fixture_model(folder,
+                  "[model.safetensors]\n"
+                  "BF16 64x144 decoder.block.0.layer.2.DenseReluDense.wo.weight\n"
+                  "BF16 64 decoder.final_layer_norm.weight\n");
+    fixture_text(fixture_format("%s/config.json", folder),
+                 whole_config("{\"architectures\": [\"T5ForConditionalGeneration\"], "
+                              "\"model_type\": \"t5\", \"dtype\": \"bfloat16\", "
+                              "\"d_model\": 64, \"d_ff\": 144, \"d_kv\": 16, "
+                              "\"num_heads\": 4, \"num_layers\": 1}"));
+    T_REQUIRE(open_shape(&a, folder, NULL) == BERTH_OK);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        berth_estimate_options_init(&options);
+        options.type = rows[i].type;
+        options.dtype = rows[i].dtype;
+        T_REQUIRE(ask(&a, &options) == BERTH_OK);
+        CHECK_EQ(weights_of(&a), 64 * 144 * rows[i].last + 64 * rows[i].other);
+    }
+    end(&a);
+}
+
 /* A small Llama: what headers say is what config.json says. */
 #define SMALL_CONFIG                                                                  \
     "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "          \
@@ -1177,6 +1212,7 @@ main(int argc, char **argv)
     T_RUN(test_refused_shapes);
     T_RUN(test_headers);
     T_RUN(test_turned_headers);
+    T_RUN(test_kept_float32);
     T_RUN(test_small);
     T_RUN(test_odd_headers);
     T_RUN(test_foreign);

@@ -11,11 +11,6 @@
  * Both have buffers of their own, so neither keeps the other waiting: few at first, and
  * more as long as that makes reading faster, see tune.h.
  *
- * Reading follows the order of the layers, which is that in which they are needed, and
- * knows nothing of slots: a line that could fill one ahead of its turn has to wait for it.
- * Where somebody waits for something else and nothing goes on any more, reading begins anew
- * at what is wanted.
- *
  * A read that failed stops reading. What is in the ring is still handed out; the unit
  * that waits for more fails with it, and whoever asks again has it read again. After a
  * read that hangs that is as soon as it has come back.
@@ -31,176 +26,7 @@
 #define COPY_NS UINT64_C(1000000)   /* copies alone */
 #define HASTE_NS UINT64_C(300000)   /* a test's feeder has so much less */
 
-/* ------------------------------------------------------------------------ reading */
-
-static void
-fail_reading(berthi_feeder *f, berth_status status, const berth_error *error)
-{
-    if (f->has_failed)
-        return;
-    f->has_failed = true;
-    f->status = status;
-    f->error = *error;
-}
-
-/* Begins to read a chunk that no buffer has; false: there is none for it now. */
-static bool
-start_read(berthi_feeder *f, uint64_t chunk)
-{
-    const uint32_t share = berthi_feeder_share(f, chunk);
-    const uint32_t allocated = f->stage.allocated;
-    berthi_stage_buffer *buffer;
-    berth_error error;
-    berth_status status;
-
-    if (f->has_failed || f->has_grown || f->held[share] >= f->room[share])
-        return false;
-    status = berthi_stage_take(&f->stage, &f->chunks->chunks[chunk], &buffer, &error);
-    if (status != BERTH_OK)
-        fail_reading(f, status, &error);
-    if (buffer == NULL)
-        return false;
-    berthi_feeder_pin(f, buffer);
-    berthi_intake_start(&f->intake, buffer);
-    f->has_grown = f->stage.allocated > allocated;
-    f->states[chunk].is_held = true;
-    f->held[share]++;
-    return true;
-}
-
-/* Layers are read ahead as long as there are buffers. True: a read was begun. */
-static bool
-read_ahead(berthi_feeder *f)
-{
-    bool has_any = false;
-
-    while (f->leases->layer_chunks > 0 && !f->states[f->cursor].is_held
-           && start_read(f, f->cursor)) {
-        f->cursor = (f->cursor + 1) % f->leases->layer_chunks;
-        has_any = true;
-    }
-    return has_any;
-}
-
-/* ----------------------------------------------------------------- another order */
-
-/*
- * The first slot that waits for a chunk which no buffer has, and that chunk; NULL: none.
- */
-static berthi_lease_slot *
-find_missing(const berthi_feeder *f, const berthi_lease_line *line, uint64_t *out_chunk)
-{
-    for (berthi_lease_slot *slot = line->feeding; slot != NULL; slot = slot->next_feed) {
-        const berthi_lease_unit *const unit = &f->leases->units[slot->unit];
-
-        for (uint64_t c = unit->first_chunk; c < unit->first_chunk + unit->chunk_count;
-             c++) {
-            *out_chunk = c;
-            if (f->states[c].feed_number != slot->feed_number && !f->states[c].is_held)
-                return slot;
-        }
-    }
-    return NULL;
-}
-
-/* Experts are read as they are asked for, as long as there are buffers. True: as above. */
-static bool
-read_experts(berthi_feeder *f)
-{
-    bool has_any = false;
-
-    for (uint32_t i = 0; i < f->leases->line_count; i++) {
-        berthi_lease_line *const line = &f->leases->lines[i];
-        bool is_missing = line->is_cache;
-
-        while (is_missing) {
-            uint64_t chunk;
-
-            pthread_mutex_lock(&line->lock);
-            is_missing = find_missing(f, line, &chunk) != NULL;
-            pthread_mutex_unlock(&line->lock);
-            is_missing = is_missing && start_read(f, chunk);
-            has_any |= is_missing;
-        }
-    }
-    return has_any;
-}
-
-/* Whether a slot waits for something in the ring: it may since that was last handed out. */
-static bool
-is_ring_wanted(const berthi_feeder *f)
-{
-    bool is_wanted = false;
-
-    for (uint32_t i = 0; i < f->stage.allocated && !is_wanted; i++) {
-        const berthi_stage_buffer *const buffer = &f->stage.buffers[i];
-        berthi_lease_line *line;
-
-        if (buffer->state != BERTHI_STAGE_FULL)
-            continue;
-        line = berthi_feeder_line(f, buffer);
-        pthread_mutex_lock(&line->lock);
-        is_wanted = berthi_feeder_find_slot(f, buffer) != NULL;
-        pthread_mutex_unlock(&line->lock);
-    }
-    return is_wanted;
-}
-
-/* Gives up what nobody waits for, of one line or (NULL) of all. */
-static void
-drop_full(berthi_feeder *f, const berthi_lease_line *line)
-{
-    for (uint32_t i = 0; i < f->stage.allocated; i++) {
-        berthi_stage_buffer *const buffer = &f->stage.buffers[i];
-
-        if (buffer->state != BERTHI_STAGE_FULL)
-            continue;
-        if (line == NULL || line == berthi_feeder_line(f, buffer))
-            berthi_feeder_release(f, buffer);
-    }
-}
-
-/* Line's lock held. Experts are waited for as soon as they are asked for. */
-static bool
-is_waited_for(const berthi_lease_line *line)
-{
-    const berthi_lease_slot *slot = line->feeding;
-
-    while (slot != NULL && slot->waiters == 0)
-        slot = slot->next_feed;
-    return slot != NULL || line->is_cache;
-}
-
-/*
- * Reading begins anew at what is missing; what was read for nobody is dropped. `is_stuck`:
- * nothing goes on unless something else is read, and somebody waits. Else only where a line
- * has been asked for another layer than the next one. True: it does, or there is no need
- * to, as somebody waits for what is in the ring by now.
- */
-static bool
-seek(berthi_feeder *f, bool is_stuck)
-{
-    for (uint32_t i = 0; i < f->leases->line_count && !f->has_failed; i++) {
-        berthi_lease_line *const line = &f->leases->lines[i];
-        uint64_t chunk;
-        bool is_wanted;
-
-        pthread_mutex_lock(&line->lock);
-        is_wanted = (is_stuck ? is_waited_for(line) : line->is_moved)
-                    && find_missing(f, line, &chunk) != NULL;
-        line->is_moved = false;
-        pthread_mutex_unlock(&line->lock);
-        if (!is_wanted || (chunk == f->cursor && !is_stuck))
-            continue;
-        if (is_stuck && is_ring_wanted(f))
-            return true; /* whoever waits has come just now: copying goes on */
-        drop_full(f, is_stuck ? NULL : line);
-        if (!line->is_cache)
-            f->cursor = chunk;
-        return true;
-    }
-    return false;
-}
+/* ------------------------------------------------------------------------ failing */
 
 /*
  * Reads hang: whoever waits is told, and nothing else is read before they come back.
@@ -252,7 +78,7 @@ give_up(berthi_feeder *f)
         uint64_t chunk;
 
         pthread_mutex_lock(&line->lock);
-        while ((slot = find_missing(f, line, &chunk)) != NULL) {
+        while ((slot = berthi_feeder_find_missing(f, line, &chunk)) != NULL) {
             berthi_lease_fail_slot(line, slot, f->status, &f->error);
             if (!line->is_cache)
                 f->cursor = chunk;
@@ -294,7 +120,7 @@ wait_for_reads(berthi_feeder *f, uint64_t deadline_ns)
 
     berthi_lease_note_moved(f->leases, f->intake.moved_ns);
     if (status != BERTH_OK)
-        fail_reading(f, status, &error);
+        berthi_feeder_fail_reading(f, status, &error);
 }
 
 static void
@@ -328,17 +154,17 @@ take_news(berthi_feeder *f)
 static bool
 work(berthi_feeder *f)
 {
-    bool has_any = seek(f, false);
+    bool has_any = berthi_feeder_seek(f, false);
 
     has_any |= berthi_feeder_recycle(f);
-    has_any |= read_experts(f);
-    has_any |= read_ahead(f);
+    has_any |= berthi_feeder_read_experts(f);
+    has_any |= berthi_feeder_read_ahead(f);
     has_any |= berthi_feeder_copy(f);
     has_any |= give_up(f);
     if (!has_any && f->intake.in_flight == 0 && f->copying == 0) {
         if (BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_HASTE))
             berthi_sys_sleep(HASTE_NS);
-        has_any = seek(f, true);
+        has_any = berthi_feeder_seek(f, true);
     }
     return has_any;
 }

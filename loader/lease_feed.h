@@ -4,7 +4,8 @@
  *
  *   lease_feed_ring.c   buffers: how large, how many, pinned by whom
  *   lease_feed_copy.c   out of full ones into slots, until they are free again
- *   lease_feed.c        the thread: what is read next, and what became of it
+ *   lease_feed_read.c   which chunk is read next
+ *   lease_feed.c        the thread: what it does and waits for, and what failed
  */
 #ifndef BERTH_LOADER_LEASE_FEED_H
 #define BERTH_LOADER_LEASE_FEED_H
@@ -111,6 +112,30 @@ void berthi_feeder_begin_tuning(berthi_feeder *f);
 bool berthi_feeder_is_idle(const berthi_feeder *f);
 /* Reads have been waited for, so long: more buffers, or fewer, where it is time to look. */
 void berthi_feeder_tune(berthi_feeder *f, uint64_t waited_ns, bool was_idle);
+
+/* ------------------------------------------------------------------------- reading */
+
+/* The first failure stops reading. */
+void berthi_feeder_fail_reading(berthi_feeder *f, berth_status status,
+                                const berth_error *error);
+/* Layers are read ahead as long as there are buffers. True: a read was begun. */
+bool berthi_feeder_read_ahead(berthi_feeder *f);
+/* Experts are read as they are asked for, as long as there are buffers. True: as above. */
+bool berthi_feeder_read_experts(berthi_feeder *f);
+/*
+ * Its lock held. The line's first slot that waits for a chunk which no buffer has, and that
+ * chunk; NULL: none.
+ */
+berthi_lease_slot *berthi_feeder_find_missing(const berthi_feeder *f,
+                                              const berthi_lease_line *line,
+                                              uint64_t *out_chunk);
+/*
+ * Reading begins anew at what is missing; what was read for nobody is dropped. `is_stuck`:
+ * nothing goes on unless something else is read, and somebody waits. Else only where a line
+ * has been asked for another layer than the next one. True: it does, or there is no need
+ * to, as somebody waits for what is in the ring by now.
+ */
+bool berthi_feeder_seek(berthi_feeder *f, bool is_stuck);
 
 /* -------------------------------------------------------------------------- copies */
 

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lease_feed_read.c - which chunk the thread that brings units from the disk reads next.
+ *
+ * Reading follows the order of the layers, which is that in which they are needed, and
+ * knows nothing of slots: a line that could fill one ahead of its turn has to wait for it.
+ * Where somebody waits for something else and nothing goes on any more, reading begins anew
+ * at what is wanted.
+ */
+#include "loader/lease_feed.h"
+
+/* ------------------------------------------------------------------------ reading */
+
+void
+berthi_feeder_fail_reading(berthi_feeder *f, berth_status status, const berth_error *error)
+{
+    if (f->has_failed)
+        return;
+    f->has_failed = true;
+    f->status = status;
+    f->error = *error;
+}
+
+/* Begins to read a chunk that no buffer has; false: there is none for it now. */
+static bool
+start_read(berthi_feeder *f, uint64_t chunk)
+{
+    const uint32_t share = berthi_feeder_share(f, chunk);
+    const uint32_t allocated = f->stage.allocated;
+    berthi_stage_buffer *buffer;
+    berth_error error;
+    berth_status status;
+
+    if (f->has_failed || f->has_grown || f->held[share] >= f->room[share])
+        return false;
+    status = berthi_stage_take(&f->stage, &f->chunks->chunks[chunk], &buffer, &error);
+    if (status != BERTH_OK)
+        berthi_feeder_fail_reading(f, status, &error);
+    if (buffer == NULL)
+        return false;
+    berthi_feeder_pin(f, buffer);
+    berthi_intake_start(&f->intake, buffer);
+    f->has_grown = f->stage.allocated > allocated;
+    f->states[chunk].is_held = true;
+    f->held[share]++;
+    return true;
+}
+
+bool
+berthi_feeder_read_ahead(berthi_feeder *f)
+{
+    bool has_any = false;
+
+    while (f->leases->layer_chunks > 0 && !f->states[f->cursor].is_held
+           && start_read(f, f->cursor)) {
+        f->cursor = (f->cursor + 1) % f->leases->layer_chunks;
+        has_any = true;
+    }
+    return has_any;
+}
+
+/* ----------------------------------------------------------------- another order */
+
+berthi_lease_slot *
+berthi_feeder_find_missing(const berthi_feeder *f, const berthi_lease_line *line,
+                           uint64_t *out_chunk)
+{
+    for (berthi_lease_slot *slot = line->feeding; slot != NULL; slot = slot->next_feed) {
+        const berthi_lease_unit *const unit = &f->leases->units[slot->unit];
+
+        for (uint64_t c = unit->first_chunk; c < unit->first_chunk + unit->chunk_count;
+             c++) {
+            *out_chunk = c;
+            if (f->states[c].feed_number != slot->feed_number && !f->states[c].is_held)
+                return slot;
+        }
+    }
+    return NULL;
+}
+
+bool
+berthi_feeder_read_experts(berthi_feeder *f)
+{
+    bool has_any = false;
+
+    for (uint32_t i = 0; i < f->leases->line_count; i++) {
+        berthi_lease_line *const line = &f->leases->lines[i];
+        bool is_missing = line->is_cache;
+
+        while (is_missing) {
+            uint64_t chunk;
+
+            pthread_mutex_lock(&line->lock);
+            is_missing = berthi_feeder_find_missing(f, line, &chunk) != NULL;
+            pthread_mutex_unlock(&line->lock);
+            is_missing = is_missing && start_read(f, chunk);
+            has_any |= is_missing;
+        }
+    }
+    return has_any;
+}
+
+/* Whether a slot waits for something in the ring: it may since that was last handed out. */
+static bool
+is_ring_wanted(const berthi_feeder *f)
+{
+    bool is_wanted = false;
+
+    for (uint32_t i = 0; i < f->stage.allocated && !is_wanted; i++) {
+        const berthi_stage_buffer *const buffer = &f->stage.buffers[i];
+        berthi_lease_line *line;
+
+        if (buffer->state != BERTHI_STAGE_FULL)
+            continue;
+        line = berthi_feeder_line(f, buffer);
+        pthread_mutex_lock(&line->lock);
+        is_wanted = berthi_feeder_find_slot(f, buffer) != NULL;
+        pthread_mutex_unlock(&line->lock);
+    }
+    return is_wanted;
+}
+
+/* Gives up what nobody waits for, of one line or (NULL) of all. */
+static void
+drop_full(berthi_feeder *f, const berthi_lease_line *line)
+{
+    for (uint32_t i = 0; i < f->stage.allocated; i++) {
+        berthi_stage_buffer *const buffer = &f->stage.buffers[i];
+
+        if (buffer->state != BERTHI_STAGE_FULL)
+            continue;
+        if (line == NULL || line == berthi_feeder_line(f, buffer))
+            berthi_feeder_release(f, buffer);
+    }
+}
+
+/* Line's lock held. Experts are waited for as soon as they are asked for. */
+static bool
+is_waited_for(const berthi_lease_line *line)
+{
+    const berthi_lease_slot *slot = line->feeding;
+
+    while (slot != NULL && slot->waiters == 0)
+        slot = slot->next_feed;
+    return slot != NULL || line->is_cache;
+}
+
+bool
+berthi_feeder_seek(berthi_feeder *f, bool is_stuck)
+{
+    for (uint32_t i = 0; i < f->leases->line_count && !f->has_failed; i++) {
+        berthi_lease_line *const line = &f->leases->lines[i];
+        uint64_t chunk;
+        bool is_wanted;
+
+        pthread_mutex_lock(&line->lock);
+        is_wanted = (is_stuck ? is_waited_for(line) : line->is_moved)
+                    && berthi_feeder_find_missing(f, line, &chunk) != NULL;
+        line->is_moved = false;
+        pthread_mutex_unlock(&line->lock);
+        if (!is_wanted || (chunk == f->cursor && !is_stuck))
+            continue;
+        if (is_stuck && is_ring_wanted(f))
+            return true; /* whoever waits has come just now: copying goes on */
+        drop_full(f, is_stuck ? NULL : line);
+        if (!line->is_cache)
+            f->cursor = chunk;
+        return true;
+    }
+    return false;
+}

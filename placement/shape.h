@@ -56,6 +56,13 @@ typedef enum berthi_ending {
     BERTHI_ENDING_NONE,
     BERTHI_ENDING_LABELS,       /* of the whole text                                */
     BERTHI_ENDING_TOKEN_LABELS, /* of each token                                    */
+    BERTHI_ENDING_CHOICE,       /* how well each of several texts fits              */
+    BERTHI_ENDING_FOLLOWS,      /* whether a text goes on in the next one           */
+    BERTHI_ENDING_TRAINING,     /* words, and what else its training asks for       */
+    BERTHI_ENDING_ANSWERS,      /* where in a text an answer begins and ends        */
+    BERTHI_ENDING_ENTITY,       /* labels of one entity                             */
+    BERTHI_ENDING_ENTITY_PAIR,  /* of two, without a bias                           */
+    BERTHI_ENDING_ENTITY_SPAN,  /* of one, and of its first and last words          */
     BERTHI_ENDING_UNKNOWN,      /* no words, and it is not known what else          */
     BERTHI_ENDING_OTHER         /* of which nothing is known                        */
 } berthi_ending;

@@ -40,6 +40,19 @@ find_model(const berthi_json_value *root)
 }
 
 /*
+ * Whether an object is a model's: it names its type. Of MPT's attention, which is none, the name
+ * is empty.
+ */
+static bool
+is_model(const berthi_json_value *value)
+{
+    const char *type = "";
+
+    return berthi_json_can_read_string(berthi_json_get(value, "model_type"), &type)
+           && type[0] != '\0';
+}
+
+/*
  * A model beside the language model: a tower, or whatever has a model_type of its own in an object
  * that is called so ("encoder_config", "qformer_config").
  */
@@ -49,7 +62,7 @@ has_tower(const berthi_json_value *root, const berthi_json_value *model)
     for (const berthi_json_value *v = berthi_json_first(root); v != NULL;
          v = berthi_json_next(v)) {
         if (v != model && berthi_text_ends(berthi_text_of(berthi_json_key(v)), "_config")
-            && berthi_json_get(v, "model_type") != NULL)
+            && is_model(v))
             return true;
     }
     return has_object(root, "vision_config") || has_object(root, "audio_config");

@@ -130,6 +130,10 @@
 #define BERTHI_TRAIT_BARE_LAST    BERTHI_TRAIT(41) /* the last norm has no bias: ESMC */
 #define BERTHI_TRAIT_FEW_INDEXES  BERTHI_TRAIT(42) /* of four layers one chooses tokens */
 #define BERTHI_TRAIT_STREAMS      BERTHI_TRAIT(43) /* of the hidden state: HY V4 */
+#define BERTHI_TRAIT_BARE_CHOICE  BERTHI_TRAIT(44) /* among texts: without a pooler of its own */
+#define BERTHI_TRAIT_FOLLOWS      BERTHI_TRAIT(45) /* is trained to tell which text goes on */
+#define BERTHI_TRAIT_OWN_WORDS    BERTHI_TRAIT(46) /* to tell which words are its text's: ELECTRA */
+#define BERTHI_TRAIT_TWO_ANSWERS  BERTHI_TRAIT(47) /* labels of begin and end, whatever is said */
 
 /* Which layers look back only so far, where "layer_types" does not say. */
 typedef enum berthi_family_window {

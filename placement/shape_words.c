@@ -103,6 +103,7 @@ berthi_shape_count_blocks(berthi_shape_reading *r)
     static const char key[] = "block_sizes";
     const bool has_decoder =
         r->shape->ending != BERTHI_ENDING_LABELS
+        && r->shape->ending != BERTHI_ENDING_CHOICE
         && !berthi_text_ends(berthi_text_of(r->class_name), "BaseModel");
     const uint64_t decoder =
         has_decoder ? berthi_shape_member(r, "num_decoder_layers", 0, 1024, 2) : 0;

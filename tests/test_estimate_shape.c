@@ -266,6 +266,7 @@ test_beside(void)
         { "\"rope_config\": {\"factor\": 2}", false },
         { "\"quantization_config\": {\"quant_method\": \"fp8\"}", false },
         { "\"encoder\": {\"model_type\": \"x\"}", false },
+        { "\"attn_config\": {\"model_type\": \"\"}", false },
         { "\"other_config\": null", false },
         { "\"encoder_config\": {\"model_type\": \"granite_speech_encoder\"}", true },
         { "\"acoustic_tokenizer_encoder_config\": {\"model_type\": \"x\"}", true },

@@ -47,7 +47,7 @@ OTHERS = {"gemma3", "qwen2_vl", "qwen2_5_vl", "kimi_k2", "t5_gemma_module",
           "phi4_multimodal"}
 # What no count depends on.
 NOISE = re.compile(r"_token_id$|dropout|_pdrop|^output_(?!embedding|groups)|_eps(ilon)?$|"
-                   r"initializer|^use_cache$|return_dict|^chunk_size|label|^rope|"
+                   r"initializer|^use_cache$|return_dict|^chunk_size|(?<!aggregation_)label|^rope|"
                    r"transformers_version|problem_type|_coef$|^mask_|^apply_spec|_drop$|"
                    r"layerdrop|^is_(?!moe)|^dtype$|^name_or_path$|^_name")
 # Buffers that checkpoints have.

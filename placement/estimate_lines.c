@@ -198,15 +198,29 @@ berthi_layer_has_experts(const berthi_shape *shape)
     return false;
 }
 
+/* Of a state: what its linear layers make of a token, but for a gate and the output. */
+static uint64_t
+state_channels(const berthi_state_layer *state, const berthi_layer *layer)
+{
+    switch (state->kind) {
+    case BERTHI_STATE_LIGHTNING:
+        return 3 * state->inner;
+    case BERTHI_STATE_MEMORY:
+        return 2 * state->step_rank + state->inner + 2 * state->value_heads;
+    case BERTHI_STATE_MIXED: /* what is kept is the token before, not what is made of it */
+        return 2 * state->inner;
+    default: /* the rest have a convolution of all of it, which a window is kept for */
+        return state->kernel > 0 ? layer->convolution_elements / state->kernel : 0;
+    }
+}
+
 uint64_t
 berthi_layer_attention_width(const berthi_shape *shape, const berthi_layer *layer)
 {
     const berthi_state_layer *const state = &shape->state;
-
-    /* Of a state: its channels, a gate, the output. */
-    const uint64_t of_state = layer->convolution_elements > 0
-                                  ? layer->convolution_elements / state->kernel + 2 * state->inner
-                                  : 0;
+    const bool has_state = layer->state_elements + layer->convolution_elements > 0;
+    const uint64_t of_state =
+        has_state ? state_channels(state, layer) + 2 * state->inner : 0;
 
     return of_state + layer->heads * (layer->key_dim + layer->value_dim)
            + layer->kv_heads * (layer->key_dim + layer->value_dim);

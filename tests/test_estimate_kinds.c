@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_estimate_kinds.c - config.json as numbers: what layers of each kind have. */
 #include <string.h>
+#include "placement/estimate_lines.h"
 #include "tests/estimated_shape.h"
 #include "tests/fixture.h"
 #include "tests/t.h"
@@ -148,6 +149,38 @@ test_states(void)
     CHECK_EQ(s->kinds[0].convolution_elements, (128 + 2 * 2 * 16) * 4);
 }
 
+/* What a token is at once in a layer with a state, whether it has a convolution or not. */
+static void
+test_state_widths(void)
+{
+    static const struct {
+        const char *more;
+        uint64_t width;
+    } rows[] = {
+        /* queries, keys and values, a gate and what is found: each as wide as the values */
+        { ", \"model_type\": \"minimax\", \"head_dim\": 24, \"layer_types\": "
+          "[\"linear_attention\", \"linear_attention\", \"linear_attention\", "
+          "\"linear_attention\"]", 5 * 4 * 24 },
+        /* queries and keys half as wide, and two gates more for each head */
+        { ", \"model_type\": \"xlstm\", \"num_heads\": 4, \"num_blocks\": 4",
+          2 * 32 + 64 + 2 * 4 + 2 * 64 },
+        { ", \"model_type\": \"rwkv\", \"attention_hidden_size\": 80", 2 * 80 + 2 * 80 },
+        { ", \"model_type\": \"mamba2\", \"num_heads\": 8, \"head_dim\": 16, "
+          "\"n_groups\": 2, \"state_size\": 32", 128 + 2 * 2 * 32 + 2 * 128 },
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const estimated *const e = estimated_text(
+            fixture_format("%.*s%s}", (int)sizeof TINY("") - 2, TINY(""), rows[i].more));
+
+        T_REQUIRE(e != NULL);
+        if (!CHECK_EQ(e->shape.kinds[0].attention, BERTHI_ATTENTION_STATE)
+            || !CHECK_EQ(berthi_layer_attention_width(&e->shape, &e->shape.kinds[0]),
+                         rows[i].width))
+            T_NOTE("%s", rows[i].more);
+    }
+}
+
 /* What an encoder's layers see is not kept; the positions that no token has do not count. */
 static void
 test_both_ways(void)
@@ -281,6 +314,7 @@ main(int argc, char **argv)
     T_RUN(test_windows);
     T_RUN(test_experts);
     T_RUN(test_states);
+    T_RUN(test_state_widths);
     T_RUN(test_both_ways);
     T_RUN(test_sound);
     T_RUN(test_compressed);

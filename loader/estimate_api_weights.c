@@ -156,6 +156,7 @@ add_weight(listing *l, berthi_weight_source *source, uint32_t position, berth_er
     if (!berthi_weight_can_describe(source, &tensor, position, &decision, weight))
         return berthi_fail_memory(error, "the list of weights");
     weight->stored = l->tensors[position].stored;
+    weight->is_f32 = l->architecture->parameter_of[position]->dtype == BERTH_F32;
     weight->is_f32_in_bf16 = decision.dtype == BERTH_F32;
     weight->is_f32_in_f16 =
         berthi_rules_decide(l->rules_f16, position).dtype == BERTH_F32;

@@ -162,6 +162,7 @@ compare(const void *left, const void *right)
     by = by != 0 ? by : order(a->shape[1], b->shape[1]);
     by = by != 0 ? by : order(a->stack, b->stack);
     by = by != 0 ? by : order(a->is_derived, b->is_derived);
+    by = by != 0 ? by : order(a->is_f32, b->is_f32);
     by = by != 0 ? by : order(a->is_f32_in_f16, b->is_f32_in_f16);
     by = by != 0 ? by : order(a->is_f32_in_bf16, b->is_f32_in_bf16);
     return by != 0 ? by : order(a->stored, b->stored);

@@ -33,14 +33,20 @@ is_quantized(const berthi_weight *weight, const berthi_estimate_options *options
            && !(weight->role == BERTHI_WEIGHT_EXPERT && options->keeps_experts);
 }
 
-/* Classes name weights that stay f32 in a model of 16 bits, such as T5's last matrices. */
+/*
+ * Of what is cast. Classes name weights that stay f32 beside quantized ones, such as T5's
+ * last matrices in f16: plans and conversions keep to that.
+ */
 static int32_t
-plain_dtype(const berthi_weight *weight, int32_t dtype)
+cast_dtype(const berthi_weight *weight, const berthi_estimate_options *options,
+           int32_t dtype)
 {
     const bool is_kept = (dtype == BERTH_F16 && weight->is_f32_in_f16)
                          || (dtype == BERTH_BF16 && weight->is_f32_in_bf16);
 
-    return is_kept ? BERTH_F32 : dtype;
+    if (weight->is_f32 || (is_kept && berthi_type_is_quantized(options->type)))
+        return BERTH_F32;
+    return dtype;
 }
 
 static berthi_storage
@@ -58,7 +64,7 @@ storage_of(const berthi_weight *weight, const berthi_estimate_options *options)
                     : options->type == BERTHI_TYPE_F16  ? BERTH_F16
                                                         : options->dtype;
     if (!is_quantized(weight, options)) {
-        storage.dtype = plain_dtype(weight, storage.dtype);
+        storage.dtype = cast_dtype(weight, options, storage.dtype);
         return storage;
     }
     switch (options->type) {

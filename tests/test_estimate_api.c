@@ -499,7 +499,7 @@ test_turned_headers(void)
     end(&a);
 }
 
-/* What transformers keeps in f32 when the rest is loaded as 16 bits. */
+/* What a class keeps in f32 beside quantized weights, when others have 16 bits. */
 static void
 test_kept_float32(void)
 {
@@ -508,7 +508,7 @@ test_kept_float32(void)
         int32_t dtype;
         uint64_t last, other; /* bytes of a value */
     } rows[] = { { "native", -1, 2, 2 },         { "native", BERTH_BF16, 2, 2 },
-                 { "native", BERTH_F16, 4, 2 },  { "native", BERTH_F32, 4, 4 },
+                 { "native", BERTH_F16, 2, 2 },  { "native", BERTH_F32, 4, 4 },
                  { "int8", BERTH_F16, 4, 2 },    { "int8", BERTH_BF16, 2, 2 } };
     const char *const folder = fixture_folder();
     berth_estimate_options options;

@@ -448,6 +448,26 @@ add_end(berthi_shape_making *m)
     berthi_shape_add_ending(m);
 }
 
+/* What transformers quantizes nowhere: layers of a derived class, and what it keeps in f32. */
+static void
+leave_plain(berthi_shape_making *m)
+{
+    const bool is_derived = berthi_shape_has_trait(m, BERTHI_TRAIT_OWN_LINEARS);
+    const char *const kept = berthi_shape_has_trait(m, BERTHI_TRAIT_DOWN_IN_F32)
+                                 ? m->shape->family->names->down
+                                 : NULL;
+
+    for (uint32_t i = 0; i < m->out->count; i++) {
+        berthi_weight *const weight = &m->out->items[i];
+
+        if (weight->role != BERTHI_WEIGHT_LINEAR || (!is_derived && weight->module != kept))
+            continue;
+        weight->role = BERTHI_WEIGHT_OTHER;
+        weight->is_derived = true;
+        weight->is_f32_in_f16 = !is_derived;
+    }
+}
+
 void
 berthi_shape_weights(const berthi_shape *shape, berthi_weight_list *out)
 {
@@ -461,4 +481,5 @@ berthi_shape_weights(const berthi_shape *shape, berthi_weight_list *out)
     for (uint32_t i = 0; i < shape->kind_count; i++)
         add_layers(&m, i);
     add_end(&m);
+    leave_plain(&m);
 }

@@ -534,6 +534,49 @@ test_kept_float32(void)
     end(&a);
 }
 
+/* What a configuration alone is told to take, quantized and not. */
+static void
+check_linears(const char *config, const char *type, uint64_t linears, uint64_t others)
+{
+    const char *const folder = fixture_folder();
+    berth_estimate_options options;
+    asked a;
+
+    fixture_text(fixture_format("%s/config.json", folder), config);
+    T_REQUIRE(open_shape(&a, folder, NULL) == BERTH_OK);
+    berth_estimate_options_init(&options);
+    options.type = type;
+    options.dtype = BERTH_F16;
+    T_REQUIRE(ask(&a, &options) == BERTH_OK);
+    CHECK_EQ(part_of(&a, "linear_weights"), linears);
+    CHECK_EQ(part_of(&a, "other_weights"), others);
+    end(&a);
+}
+
+/* Classes whose linear layers are not quantized, or not all. */
+static void
+test_plain_classes(void)
+{
+    static const char *const falcon =
+        "{\"model_type\": \"falcon\", \"hidden_size\": 64, \"num_hidden_layers\": 2, "
+        "\"num_attention_heads\": 4, \"vocab_size\": 100, \"multi_query\": true}";
+    static const char *const t5 =
+        "{\"model_type\": \"%s\", \"d_model\": 64, \"d_ff\": 176, \"d_kv\": 16, "
+        "\"num_heads\": 4, \"num_layers\": 2, \"vocab_size\": 100}";
+    /* A layer of each side has 3 attentions in all, and 2 matrices wi. */
+    const uint64_t kept = 4 * 64 * 176;
+    const uint64_t linears = 2 * (3 * 4 * 64 * 64 + 2 * 64 * 176);
+    const uint64_t maxima = 2 * 4 * (3 * 4 * 64 + 2 * 176);
+    const uint64_t formats = 2 * (3 * 4 + 2);
+    const uint64_t rest = 2 * (64 * (100 + 2 * (2 + 3) + 2) + 2 * 32 * 4);
+
+    check_linears(falcon, "nf4", 0,
+                  2 * (64 * (100 + 2 * 2 + 2) + 2 * 64 * (64 + 2 * 16 + 64 + 2 * 256)));
+    check_linears(fixture_format(t5, "t5"), "int8", linears + maxima + formats,
+                  4 * kept + rest);
+    check_linears(fixture_format(t5, "mt5"), "f16", 2 * linears, 2 * kept + rest);
+}
+
 /* A small Llama: what headers say is what config.json says. */
 #define SMALL_CONFIG                                                                  \
     "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "          \
@@ -1213,6 +1256,7 @@ main(int argc, char **argv)
     T_RUN(test_headers);
     T_RUN(test_turned_headers);
     T_RUN(test_kept_float32);
+    T_RUN(test_plain_classes);
     T_RUN(test_small);
     T_RUN(test_odd_headers);
     T_RUN(test_foreign);

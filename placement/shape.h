@@ -63,6 +63,7 @@ typedef enum berthi_ending {
     BERTHI_ENDING_ENTITY,       /* labels of one entity                             */
     BERTHI_ENDING_ENTITY_PAIR,  /* of two, without a bias                           */
     BERTHI_ENDING_ENTITY_SPAN,  /* of one, and of its first and last words          */
+    BERTHI_ENDING_VECTORS,      /* of each token, to find texts by: NeoMME          */
     BERTHI_ENDING_UNKNOWN,      /* no words, and it is not known what else          */
     BERTHI_ENDING_OTHER         /* of which nothing is known                        */
 } berthi_ending;
@@ -202,6 +203,7 @@ typedef struct berthi_shape {
     bool has_global_tokens;    /* an encoder of its own has, with a table and norms: LongT5 */
     uint64_t head_width;       /* what the head reads: h, or `embedding`            */
     uint64_t box_rows;         /* of tables of places on a page, four of them; 0: none */
+    uint64_t patch_numbers;    /* of a patch of a picture, that layers see beside words; 0: none */
     uint64_t head_kernel;      /* of a convolution for each head; 0: none           */
     uint64_t layer_sets;       /* of weights, that layers share; 0: each has its own    */
     berthi_distances distances;

@@ -49,6 +49,8 @@ head_biases(berthi_shape_reading *r, uint64_t flags)
         r->shape->family->traits & BERTHI_TRAIT_TRANSFORM
         || (flags & BERTHI_FAMILY_BOTH_WAYS && (flags & BERTHI_FAMILY_PLAIN_HEAD) == 0);
 
+    if (r->shape->family->traits & BERTHI_TRAIT_PATCHES)
+        return 0;
     if (flags & BERTHI_FAMILY_PLAIN_HEAD)
         return r->shape->has_mlp_bias;
     if (flags & BERTHI_FAMILY_ENCODER && r->shape->encoder_layers == 0)

@@ -34,6 +34,7 @@ static const struct {
     { "ForEntityClassification", BERTHI_ENDING_ENTITY },
     { "ForEntityPairClassification", BERTHI_ENDING_ENTITY_PAIR },
     { "ForEntitySpanClassification", BERTHI_ENDING_ENTITY_SPAN },
+    { "ForRetrieval", BERTHI_ENDING_VECTORS },
     { "GenerationEncoder", BERTHI_ENDING_NONE },
     { "EncoderModel", BERTHI_ENDING_UNKNOWN },
     { "EncoderDecoderModel", BERTHI_ENDING_UNKNOWN },
@@ -88,6 +89,8 @@ is_known_ending(const berthi_shape *shape)
     case BERTHI_ENDING_ENTITY_PAIR:
     case BERTHI_ENDING_ENTITY_SPAN:
         return traits & BERTHI_TRAIT_ENTITIES;
+    case BERTHI_ENDING_VECTORS:
+        return traits & BERTHI_TRAIT_PATCHES;
     default:
         return true;
     }
@@ -142,6 +145,8 @@ count_endings(berthi_shape_reading *r)
         return traits & BERTHI_TRAIT_LANGUAGES ? count_labels(r) : 1;
     case BERTHI_ENDING_FOLLOWS:
         return 2;
+    case BERTHI_ENDING_VECTORS:
+        return berthi_shape_member(r, "embedding_dim", 1, BERTHI_SHAPE_WIDTH, 128);
     case BERTHI_ENDING_TRAINING:
         return count_trained(r);
     default:
@@ -195,6 +200,7 @@ has_pooled_labels(const berthi_shape_making *m)
     switch (m->shape->ending) {
     case BERTHI_ENDING_TOKEN_LABELS:
     case BERTHI_ENDING_ANSWERS:
+    case BERTHI_ENDING_VECTORS:
         return false;
     case BERTHI_ENDING_CHOICE:
         return !berthi_shape_has_trait(m, BERTHI_TRAIT_BARE_LABELS | BERTHI_TRAIT_BARE_CHOICE);
@@ -231,7 +237,8 @@ add_labels(berthi_shape_making *m)
         add_pooler(m);
     m->role = BERTHI_WEIGHT_HEAD;
     m->has_bias = (reads_all || is_of_tokens || shape->encoder_layers > 0)
-                  && shape->ending != BERTHI_ENDING_ENTITY_PAIR;
+                  && shape->ending != BERTHI_ENDING_ENTITY_PAIR
+                  && shape->ending != BERTHI_ENDING_VECTORS;
     berthi_shape_add_linear(m, "score", shape->labels, label_width(shape));
     if (shape->ending == BERTHI_ENDING_CHOICE
         && berthi_shape_has_trait(m, BERTHI_TRAIT_LANGUAGES))

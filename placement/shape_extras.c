@@ -251,6 +251,8 @@ berthi_shape_add_extras(berthi_shape_making *m, const berthi_layer *layer)
     if (shape->head_gates > 0 && layer->heads > 0)
         berthi_shape_add_matrix(m, "g_proj", m->role, layer->heads * shape->head_gates,
                                 shape->hidden);
+    if (shape->patch_numbers > 0) /* how much of the first hidden state, and of own values */
+        berthi_shape_add_vector(m, "lambdas", 2 + layer->heads);
     if (berthi_shape_has_trait(m, BERTHI_TRAIT_LAMBDAS))
         berthi_shape_add_vector(m, "lambda", 4 * layer->key_dim);
     if (berthi_shape_has_trait(m, BERTHI_TRAIT_SEGMENTS))

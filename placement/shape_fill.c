@@ -57,6 +57,17 @@ read_distances(berthi_shape_reading *r)
     distances->has_queries = has_word(ways, "p2c");
 }
 
+/* NeoMME's: of three colours; its words are narrow, and a head's are no wider. */
+static void
+read_patches(berthi_shape_reading *r)
+{
+    berthi_shape *const shape = r->shape;
+    const uint64_t side = berthi_shape_member(r, "patch_size", 1, 4096, 32);
+
+    shape->patch_numbers = 3 * side * side;
+    shape->embedding = berthi_shape_member(r, "embedding_rank", 1, BERTHI_SHAPE_WIDTH / 16, 256);
+}
+
 /* What few of them have beside the layers, or in them. */
 static void
 read_rare(berthi_shape_reading *r)
@@ -66,6 +77,8 @@ read_rare(berthi_shape_reading *r)
     if (traits & BERTHI_TRAIT_BOXES)
         r->shape->box_rows = berthi_shape_member(r, "max_2d_position_embeddings", 1,
                                                  BERTHI_SHAPE_TOKENS, 1024);
+    if (traits & BERTHI_TRAIT_PATCHES)
+        read_patches(r);
     if (traits & BERTHI_TRAIT_KERNELS)
         r->shape->head_kernel = berthi_shape_member(r, "conv_kernel_size", 0, 4096, 65);
 }
@@ -135,6 +148,30 @@ berthi_shape_add_asking(berthi_shape_making *m, const berthi_layer *layer)
         berthi_shape_add_vector(m, "conv", layer->heads * m->shape->head_kernel);
 }
 
+/*
+ * NeoMME's: pictures, how words are widened and, in a head that is not tied, narrowed; and what the
+ * first and the last layer that see all add to values.
+ */
+static void
+add_patches(berthi_shape_making *m)
+{
+    const berthi_shape *const shape = m->shape;
+    const berthi_layer *const layer = &shape->kinds[0];
+    const uint64_t hidden = shape->hidden;
+
+    berthi_shape_add_vector(m, "norm", 2 * shape->patch_numbers);
+    berthi_shape_add_matrix(m, "up_proj", BERTHI_WEIGHT_LINEAR, 2 * hidden,
+                            shape->patch_numbers);
+    berthi_shape_add_matrix(m, "down_proj", BERTHI_WEIGHT_LINEAR, hidden, 2 * hidden);
+    berthi_shape_add_vector(m, "down_proj", hidden);
+    berthi_shape_add_matrix(m, "value_embeddings", BERTHI_WEIGHT_EMBEDDING,
+                            shape->vocabulary, layer->kv_heads * layer->key_dim);
+    m->count = shape->has_head && !shape->ties_embeddings ? 2 : 1;
+    berthi_shape_add_matrix(m, "embedding_projection", BERTHI_WEIGHT_LINEAR, hidden,
+                            shape->embedding);
+    m->count = 1;
+}
+
 /* What stands before the layers or beside them all. */
 void
 berthi_shape_add_beside(berthi_shape_making *m)
@@ -149,6 +186,8 @@ berthi_shape_add_beside(berthi_shape_making *m)
                                 shape->embedding);
         berthi_shape_add_vector(m, "embeddings_project", hidden);
     }
+    if (shape->patch_numbers > 0)
+        add_patches(m);
     m->count = 4;
     if (shape->box_rows > 0)
         berthi_shape_add_matrix(m, "box_embeddings", BERTHI_WEIGHT_EMBEDDING, shape->box_rows,

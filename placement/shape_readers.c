@@ -97,6 +97,10 @@ const berthi_family berthi_family_readers[] = {
       .norms = 2, .traits = T(DOWN_IN_F32) },
     { .model_type = "mvp", .names = &opt, .norms = 2,
       .flags = LOGITS_FLAGS | F(TWO_ROWS) | F(WORD_NORM) | F(NO_LAST_NORM) },
+    { .model_type = "neomme", .names = &llama, .norms = 0,
+      .flags = F(PLAIN_MLP) | F(TIES) | F(BOTH_WAYS) | F(NO_TYPES) | F(GATE_APART)
+               | F(NO_LAST_NORM),
+      .traits = T(BARE_HEAD) | T(PATCHES) },
     { .model_type = "nllb-moe", .names = &opt, .flags = BART_FLAGS, .norms = 2,
       .traits = T(SPARSE_PAIR) },
     { .model_type = "nomic_bert", .names = &llama, .norms = 2,

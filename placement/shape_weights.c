@@ -384,7 +384,8 @@ add_outer(berthi_shape_making *m)
     const uint64_t readers = shape->encoder_layers > 0 && shape->sound_bands == 0 ? 2 : 1;
 
     berthi_shape_add_words(m);
-    if (shape->embedding != wide && shape->bottleneck.width == 0) {
+    if (shape->embedding != wide && shape->bottleneck.width == 0
+        && shape->patch_numbers == 0) {
         berthi_shape_add_matrix(m, "project_in", BERTHI_WEIGHT_LINEAR, hidden,
                                 shape->embedding);
         berthi_shape_add_matrix(m, "project_out", BERTHI_WEIGHT_LINEAR, shape->embedding,

@@ -183,6 +183,8 @@ test_bounds(void)
         { TINY(", \"model_type\": \"ernie\", \"use_task_id\": true"), "task_type_vocab_size",
           0, 65536 },
         { TINY(", \"model_type\": \"electra\""), "embedding_size", 1, 1048576 },
+        { TINY(", \"model_type\": \"neomme\""), "patch_size", 1, 4096 },
+        { TINY(", \"model_type\": \"neomme\""), "embedding_rank", 1, 1048576 },
         { TINY(", \"model_type\": \"albert\""), "num_hidden_groups", 1, 4096 },
         { TINY(", \"model_type\": \"albert\""), "inner_group_num", 1, 4096 },
         { distant, "position_buckets", 0, UINT64_C(1) << 40 },

@@ -37,7 +37,7 @@ CLASSES |= dict.fromkeys(
      "distilbert", "electra", "ernie", "esm", "esmc", "eurobert", "flaubert", "fnet", "funnel",
      "gte", "ibert",
      "jina_embeddings_v3", "layoutlm", "longformer", "luke", "megatron-bert", "mobilebert",
-     "modernbert", "mpnet", "mra", "nomic_bert", "nystromformer", "rembert", "roberta",
+     "modernbert", "mpnet", "mra", "neomme", "nomic_bert", "nystromformer", "rembert", "roberta",
      "roberta-prelayernorm", "roc_bert", "roformer", "squeezebert", "tapas", "xlm",
      "xlm-roberta", "xlm-roberta-xl", "xmod", "yoso"], "AutoModelForMaskedLM")
 CLASSES |= {"qwen2_5_omni_text": "Qwen2_5OmniThinkerTextModel",

@@ -100,8 +100,9 @@ def can_run(words):
     if words["model_type"] in ("esmc", "helium"):  # what is behind all heads is as wide
         if words["hidden_size"] != words["num_attention_heads"] * words["head_dim"]:
             return False
-    if words.get("embedding_dim", words.get("hidden_size")) != words.get("hidden_size"):  # xLSTM
-        return False
+    if words["model_type"] == "xlstm":
+        if words.get("embedding_dim", words["hidden_size"]) != words["hidden_size"]:
+            return False
     used = [words[key] for key in USED if words.get(key)]
     experts = [words[key] for key in EXPERTS if words.get(key)]
     shared = words.get("num_kv_shared_layers", 0)

@@ -449,4 +449,10 @@ VARIANTS = [
     ("roc_bert", {"architectures": ["RoCBertForPreTraining"]}),
     ("bert-generation", {"architectures": ["BertGenerationEncoder"]}),
     ("mpt", {"architectures": ["MptForSequenceClassification"], "num_labels": 3}),
+    ("neomme", {"hidden_size": 512, "num_attention_heads": 8, "num_key_value_heads": 2,
+                "patch_size": 16, "embedding_rank": 512, "attention_bias": True}),
+    ("neomme", {"tie_word_embeddings": False, "mlp_bias": True, "head_dim": 48,
+                "num_hidden_layers": 3}),
+    ("neomme", {"architectures": ["NeoMMEModel"]}),
+    ("neomme", {"architectures": ["NeoMMEForRetrieval"], "embedding_dim": 96}),
 ]

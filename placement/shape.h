@@ -64,6 +64,7 @@ typedef enum berthi_ending {
     BERTHI_ENDING_ENTITY_PAIR,  /* of two, without a bias                           */
     BERTHI_ENDING_ENTITY_SPAN,  /* of one, and of its first and last words          */
     BERTHI_ENDING_VECTORS,      /* of each token, to find texts by: NeoMME          */
+    BERTHI_ENDING_TWO_HEADS,    /* words, and how well each of several texts fits   */
     BERTHI_ENDING_UNKNOWN,      /* no words, and it is not known what else          */
     BERTHI_ENDING_OTHER         /* of which nothing is known                        */
 } berthi_ending;

@@ -11,7 +11,7 @@
 
 /*
  * Of a class by its name, as transformers calls them: the first that it ends with. Half of a
- * model, or one with two heads, is not known.
+ * model, or one with other heads, is not known.
  */
 static const struct {
     const char *name;
@@ -38,6 +38,7 @@ static const struct {
     { "GenerationEncoder", BERTHI_ENDING_NONE },
     { "EncoderModel", BERTHI_ENDING_UNKNOWN },
     { "EncoderDecoderModel", BERTHI_ENDING_UNKNOWN },
+    { "DoubleHeadsModel", BERTHI_ENDING_TWO_HEADS },
     { "HeadsModel", BERTHI_ENDING_UNKNOWN },
     { "Model", BERTHI_ENDING_NONE },
 };
@@ -111,7 +112,8 @@ count_answers(berthi_shape_reading *r)
 
     if (family->traits & BERTHI_TRAIT_PLACES)
         return berthi_shape_member_if_any(r, "num_aggregation_labels", BERTHI_SHAPE_WIDTH, 0);
-    return is_t5 || is_asked ? count_labels(r) : 2;
+    return is_t5 || is_asked || family->traits & BERTHI_TRAIT_SAID_ANSWERS ? count_labels(r)
+                                                                           : 2;
 }
 
 /* That a text follows is one of two labels, but of those of ALBERT's that a file has. */
@@ -145,6 +147,8 @@ count_endings(berthi_shape_reading *r)
         return traits & BERTHI_TRAIT_LANGUAGES ? count_labels(r) : 1;
     case BERTHI_ENDING_FOLLOWS:
         return 2;
+    case BERTHI_ENDING_TWO_HEADS:
+        return berthi_shape_flag(r, "summary_use_proj", true) ? 1 : 0;
     case BERTHI_ENDING_VECTORS:
         return berthi_shape_member(r, "embedding_dim", 1, BERTHI_SHAPE_WIDTH, 128);
     case BERTHI_ENDING_TRAINING:
@@ -167,12 +171,15 @@ berthi_shape_read_ending(berthi_shape_reading *r)
         shape->ending = ending_of(berthi_text_of(r->class_name));
     if (berthi_shape_is_encoder_class(r))
         shape->ending = BERTHI_ENDING_NONE;
-    if (!is_known_ending(shape))
+    if (!is_known_ending(shape)
+        || (shape->ending == BERTHI_ENDING_TWO_HEADS
+            && !berthi_shape_flag(r, "summary_proj_to_labels", true)))
         shape->ending = BERTHI_ENDING_OTHER;
     shape->is_other_class = shape->ending == BERTHI_ENDING_UNKNOWN
                             || shape->ending == BERTHI_ENDING_OTHER;
     shape->has_head = shape->ending == BERTHI_ENDING_WORDS
                       || shape->ending == BERTHI_ENDING_OTHER
+                      || shape->ending == BERTHI_ENDING_TWO_HEADS
                       || (shape->ending == BERTHI_ENDING_TRAINING
                           && !(shape->family->traits & BERTHI_TRAIT_OWN_WORDS));
     shape->labels = count_endings(r);
@@ -236,7 +243,8 @@ add_labels(berthi_shape_making *m)
     else if (reads_all && has_pooled_labels(m))
         add_pooler(m);
     m->role = BERTHI_WEIGHT_HEAD;
-    m->has_bias = (reads_all || is_of_tokens || shape->encoder_layers > 0)
+    m->has_bias = (reads_all || is_of_tokens || shape->encoder_layers > 0
+                   || shape->ending == BERTHI_ENDING_TWO_HEADS)
                   && shape->ending != BERTHI_ENDING_ENTITY_PAIR
                   && shape->ending != BERTHI_ENDING_VECTORS;
     berthi_shape_add_linear(m, "score", shape->labels, label_width(shape));

@@ -19,7 +19,7 @@ test_class(void)
         { "LlamaForSequenceClassification", false, 2 * 64 },
         { "LlamaForTokenClassification", false, 2 * 64 + 2 },
         { "LlamaForQuestionAnswering", false, 2 * 64 + 2 },
-        { "GPT2DoubleHeadsModel", true, 0 },
+        { "GPT2DoubleHeadsModel", false, 6400 + 64 + 1 },
         { "BertForPreTraining", true, 6400 },
         { "LlamaForMultipleChoice", true, 6400 }, /* which there is not */
     };
@@ -47,6 +47,7 @@ test_answers(void)
     } rows[] = {
         { "bert", "", 2 },
         { "bert", ", \"id2label\": {\"0\": \"a\", \"1\": \"b\", \"2\": \"c\"}", 3 },
+        { "gptj", ", \"id2label\": {\"0\": \"a\", \"1\": \"b\", \"2\": \"c\"}", 3 },
         { "qwen3", ", \"id2label\": {\"0\": \"a\", \"1\": \"b\", \"2\": \"c\"}", 2 },
         { "funnel", "", 2 },
         { "mpnet", "", 2 },

@@ -455,4 +455,8 @@ VARIANTS = [
                 "num_hidden_layers": 3}),
     ("neomme", {"architectures": ["NeoMMEModel"]}),
     ("neomme", {"architectures": ["NeoMMEForRetrieval"], "embedding_dim": 96}),
+    ("gpt2", {"architectures": ["GPT2DoubleHeadsModel"]}),
+    ("gpt2", {"architectures": ["GPT2DoubleHeadsModel"], "summary_use_proj": False, "n_layer": 3}),
+    ("openai-gpt", {"architectures": ["OpenAIGPTDoubleHeadsModel"], "n_embd": 384, "n_head": 6}),
+    ("gptj", {"architectures": ["GPTJForQuestionAnswering"], "num_labels": 3}),
 ]

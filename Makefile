@@ -505,14 +505,13 @@ gpu-programs: $(B)/berth $(B)/berth-llama $(B)/gpu/gpu_check $(B)/bench/make_sha
     $(call programs,gpu)
 lint: $(PRODUCTS) $(DOCS)
 	$(Q)LIB_SOURCES='$(LIB_SOURCES)' tests/lint.sh
+# The longest first: none is left over for one core at the end.
+INTEROP_KINDS := train estimate quantize compare plan llama map dlpack
 interop: all $(MAKER_PROGRAMS)
 	$(Q)BERTH_PYTHON=$$(tests/interop/venv.sh) && export BERTH_PYTHON && \
 	    { BERTH_MODELS_PYTHON=$$(tests/interop/venv.sh models) || :; } && \
 	    export BERTH_MODELS_PYTHON && \
-	    tests/run.sh $(wildcard tests/interop/compare_*.py tests/interop/quantize_*.py \
-	        tests/interop/plan_*.py tests/interop/estimate_*.py \
-	        tests/interop/map_*.py tests/interop/dlpack_*.py \
-	        tests/interop/llama_*.py tests/interop/train_*.py) \
+	    tests/run.sh $(foreach kind,$(INTEROP_KINDS),$(wildcard tests/interop/$(kind)_*.py)) \
 	    tests/interop/parts.sh
 bench: all $(BENCH_PROGRAMS) $(MAKER_PROGRAMS)
 	$(Q)NVCC='$(NVCC)' ARCHS='$(ARCHS)' tests/bench/run.sh

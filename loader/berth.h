@@ -28,7 +28,9 @@
  *             in time: berth_load_options.wait_ms. Everything else waits for as
  *             long as the system does, where nobody can end a call; of jobs
  *             `is_stalled` tells that nothing moves. A cancel ends a verification,
- *             and the reading of slices, within five seconds all the same.
+ *             and the reading of slices, within five seconds all the same. Files are
+ *             opened, and manifests, an index, config.json and, where a checkpoint is
+ *             opened, headers read without a limit: by every call, and in every job.
  * Sizes       are bytes, in uint64_t, unless a name says otherwise.
  * Structs     Option structs start with their own size: fill them with their
  *             `_init` function, then set what matters; zero means default.
@@ -1065,8 +1067,9 @@ typedef struct berth_convert_options {
     uint32_t device;          /* number of that one                                   */
     int32_t reject_skips;     /* 1: a module to skip that the model has not is
                                  BERTH_EINVAL; 0: a note                              */
-    uint64_t wait_ms;         /* longest wait for a device that does not move; 0: 60 s.
-                                 Where no memory can be pinned, copies wait for ever  */
+    uint64_t wait_ms;         /* longest wait for a device that does not move, or for headers
+                                 that a manifest is about; 0: 60 s. Where no memory can be
+                                 pinned, copies wait for ever                         */
     int32_t verify;           /* berth_load_verify, of the source: as a load does     */
     uint32_t reserved32;
     const char *manifest;     /* of the source; copied; NULL: as of a load            */
@@ -1099,12 +1102,12 @@ berth_convert_options_init(berth_convert_options *options)
  * was cancelled, killed or out of space has finished is kept for one with `resume`,
  * which writes the same bytes; where nothing was finished, nothing is kept.
  *
- * Where a manifest lies beside the source, headers are held against it before this returns,
- * and every tensor that is read as a load does it: what is another ends the job before its
- * shard is finished, and nothing is published. What an earlier run has finished, and what
- * other parts have, is held against it by the digests that they have noted, whatever they
- * verified themselves. An output that was complete before, or that an earlier run had begun to
- * publish, is not looked into.
+ * Where a manifest lies beside the source, headers are held against it before this returns
+ * (`wait_ms` limits that: nobody can cancel yet), and every tensor that is read as a load does
+ * it: what is another ends the job before its shard is finished, and nothing is published.
+ * What an earlier run has finished, and what other parts have, is held against it by the
+ * digests that they have noted, whatever they verified themselves. An output that was complete
+ * before, or that an earlier run had begun to publish, is not looked into.
  * The checkpoint must outlive the job. Finish it with berth_job_finish().
  *
  * With `part_count`, several jobs, on any machines that see the same files, make
@@ -1119,7 +1122,7 @@ berth_convert_options_init(berth_convert_options *options)
  * manifest of other files), what reading a manifest fails with, BERTH_EUNSUPPORTED (an encoding
  * that berth names but does not decode, or for which the device has no kernel), BERTH_EPOLICY
  * (min_coverage), BERTH_EFORMAT, BERTH_ENOMEM, BERTH_EIO (a device that hangs for
- * `wait_ms`, too), BERTH_ENOFIT (the device has not
+ * `wait_ms`, or a disk with those headers, too), BERTH_ENOFIT (the device has not
  * so much memory left), BERTH_ENODEV (it failed, or is lost). The job fails with
  * BERTH_EINTEGRITY, too, naming the tensor that is not what the manifest says.
  */

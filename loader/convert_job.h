@@ -106,7 +106,7 @@ typedef struct berthi_convert {
     berth_job *job;
     berthi_operations operations;
     berthi_device *device; /* that encodes and decodes, borrowed; NULL: the processor does */
-    uint64_t device_wait_ns; /* for it, at most */
+    uint64_t device_wait_ns; /* for it, at most, and for headers before there is a job */
     berthi_arena texts;
     char *identity;        /* what a resume must be the same in */
     uint64_t identity_bytes;

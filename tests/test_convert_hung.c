@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_convert_hung.c - conversions whose device hangs: they end with a status in time, what
- * the copies still use is given back when they end, and nothing is left of the output.
+ * test_convert_hung.c - conversions whose device hangs, or whose disk does before there is a
+ * job: they end with a status in time, what the copies and reads still use is given back when
+ * they end, and nothing is left of the output.
  */
 #include <string.h>
 #include <unistd.h>
 
 #include "kernels/sim.h"
 #include "kernels/sys.h"
+#include "loader/reader.h"
 #include "tests/converted.h"
 #include "tests/fixture.h"
+#include "tests/haul.h"
 #include "tests/hung.h"
 #include "tests/t.h"
 
@@ -256,11 +259,74 @@ test_cancel(void)
     CHECK_EQ(cancel_hung(PATIENT_MS), BERTH_ECANCELLED);
 }
 
+/* ---------------------------------------------------------------------- headers */
+
+/* Read number `first` and later hang; a busy machine gets more patience. */
+static void
+fail_to_start(converted *c, berth_context *context, const char *model, uint64_t first)
+{
+    uint64_t taken_ns;
+
+    for (c->options.wait_ms = WAIT_MS;; c->options.wait_ms *= 2) {
+        const uint64_t begin_ns = berthi_sys_now_ns();
+
+        haul_set((haul_tricks){ .hangs = true, .hang_first = first });
+        atomic_store(&haul_reads, 0);
+        atomic_store(&haul_is_hung, true);
+        atomic_store(&berthi_reader_instead, &haul_reader);
+        CHECK_EQ(converted_run_in(c, context, model), BERTH_EIO);
+        taken_ns = berthi_sys_now_ns() - begin_ns;
+        CHECK_GE(taken_ns, c->options.wait_ms * HUNG_MS_NS);
+        if (c->options.wait_ms >= WAIT_MS_MOST
+            || strstr(c->error.message, "a read has not come back") != NULL)
+            break;
+        atomic_store(&haul_is_hung, false);
+        berthi_context_sweep(context);
+    }
+    CHECK_LT(taken_ns, c->options.wait_ms * HUNG_MS_NS + HUNG_SLACK_NS);
+}
+
+/* A source has a manifest: its headers are held against that before there is a job. */
+static void
+test_headers(void)
+{
+    const char *const model = loaded_llama(2, "BF16", 2);
+    const char *const manifest = loaded_manifest(model);
+    berth_context *context;
+    uint64_t before;
+    converted c;
+
+    CHECK(manifest != NULL);
+    CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
+    begin_conversion(&c, BERTH_ENCODING_NF4);
+    before = loaded_bytes(context);
+    for (uint64_t first = 0; first < 2; first++) {
+        fail_to_start(&c, context, model, first);
+        CHECK_EQ(c.error.reason, BERTH_REASON_TIMEOUT);
+        CHECK_CONTAINS(c.error.file, ".safetensors");
+        CHECK_CONTAINS(c.error.message,
+                       fixture_format("a read has not come back for %llu milliseconds",
+                                      (unsigned long long)c.options.wait_ms));
+        CHECK_NE(access(c.options.output, F_OK), 0);
+        CHECK_GT(loaded_bytes(context), before); /* what the read uses */
+        atomic_store(&haul_is_hung, false);
+        berthi_context_sweep(context);
+        CHECK_EQ(loaded_bytes(context), before);
+    }
+    atomic_store(&berthi_reader_instead, NULL);
+    haul_set((haul_tricks){ .hangs = false });
+    c.options.wait_ms = 0;
+    CHECK_EQ(converted_run_in(&c, context, model), BERTH_OK);
+    CHECK_GT(c.report.verified_tensors, 0);
+    berth_context_destroy(context);
+}
+
 int
 main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_every_copy);
     T_RUN(test_cancel);
+    T_RUN(test_headers);
     T_MAIN_END;
 }

@@ -198,7 +198,7 @@ void berthi_convert_find_shards(const berthi_convert *convert,
 
 /*
  * ARGUMENT: the output is the source's folder, or one lies in the other, or files of the
- * source lie in the output, to which links lead.
+ * source lie in the output, to which links lead, or a manifest that is read would be replaced.
  * NOT_REGULAR: something stands where a file is to be. Of a dry run also what the
  * writer would refuse. Fills report.free_bytes of one; there are side files and
  * report.output_bytes.

@@ -28,6 +28,8 @@ typedef struct nearest {
     const char *path;
     int folder;
     bool exists;
+    bool has_manifest;        /* of the source: the caller names one, which is there */
+    berthi_sys_stat manifest;
 } nearest;
 
 /* --------------------------------------------------------------------- overlap */
@@ -210,6 +212,28 @@ as_writer(const nearest *n)
     return (berthi_writer){ .folder = n->folder, .path = n->path, .overwrite = true };
 }
 
+/* One that lies in the output is read, and would be replaced when all is written. */
+static void
+find_manifest(nearest *n)
+{
+    const berth_convert_options *const options = &n->convert->options;
+
+    n->has_manifest = options->manifest != NULL && options->verify != BERTH_LOAD_VERIFY_NONE
+                      && berthi_sys_stat_at(BERTHI_SYS_AT_CWD, options->manifest,
+                                            BERTHI_SYS_FOLLOW, &n->manifest)
+                             == 0;
+}
+
+static bool
+is_manifest(const nearest *n, const char *name)
+{
+    berthi_sys_stat state;
+
+    return n->has_manifest
+           && berthi_sys_stat_at(n->folder, name, BERTHI_SYS_NO_FOLLOW, &state) == 0
+           && is_same(&state, &n->manifest);
+}
+
 static berth_status
 check_name(const nearest *n, const char *name, berth_error *error)
 {
@@ -218,6 +242,9 @@ check_name(const nearest *n, const char *name, berth_error *error)
 
     if (path == NULL)
         return berthi_fail_memory(error, "starting a conversion");
+    if (is_manifest(n, name))
+        return berthi_target_fail(path, BERTH_REASON_ARGUMENT,
+                                  "is the manifest that is read, and would be replaced", error);
     return berthi_writer_check_target(&writer, name, path, error);
 }
 
@@ -368,6 +395,7 @@ berthi_convert_check_output(berthi_convert *convert, berth_error *error)
 
     if (status != BERTH_OK)
         return status;
+    find_manifest(&n);
     status = check_overlap(&n, error);
     if (status == BERTH_OK && n.exists && convert->options.overwrite != 0)
         status = check_names(&n, error);

@@ -13,6 +13,7 @@
 #include "tests/converted.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"
+#include "tests/loaded.h"
 #include "tests/t.h"
 
 #define A "model.layers.0.a.weight"
@@ -197,6 +198,42 @@ typedef struct replacing {
     const char *output;
 } replacing;
 
+/* The manifest of the source, which the caller names, where a file of the output will be. */
+static void
+check_named_manifest(const char *name, bool is_replaced)
+{
+    const char *const model = make(rich);
+    const char *const manifest = loaded_manifest(model);
+    const char *const out = fixture_folder();
+    converted c;
+
+    fixture_copy(manifest, in(out, name));
+    converted_begin(&c, out, BERTH_ENCODING_NF4);
+    c.options.overwrite = 1;
+    c.options.manifest = in(out, name);
+    for (int dry = 1; dry >= 0; dry--) {
+        c.options.dry_run = dry;
+        CHECK_EQ(converted_run(&c, model), is_replaced ? BERTH_EINVAL : BERTH_OK);
+        if (is_replaced) {
+            CHECK_EQ(c.error.reason, BERTH_REASON_ARGUMENT);
+            CHECK_STR(c.error.file, in(out, name));
+            CHECK_CONTAINS(c.error.message, "is the manifest that is read");
+        }
+        CHECK(fixture_is_same_file(manifest, in(out, name)));
+    }
+    /* Where nothing is verified with it nothing is read. */
+    c.options.verify = BERTH_LOAD_VERIFY_NONE;
+    CHECK_EQ(converted_run(&c, model), BERTH_OK);
+}
+
+static void
+test_named_manifests(void)
+{
+    check_named_manifest(MANIFEST, true);
+    check_named_manifest("a.json", true); /* the source has one, too, which goes along */
+    check_named_manifest("mine.json", false);
+}
+
 static berth_status
 replace(void *user, berth_context *context, berth_error *error)
 {
@@ -239,6 +276,7 @@ main(int argc, char **argv)
     T_RUN(test_no_manifest);
     T_RUN(test_strange_manifests);
     T_RUN(test_new_output);
+    T_RUN(test_named_manifests);
     T_RUN(test_faults);
     T_MAIN_END;
 }

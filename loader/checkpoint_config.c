@@ -4,8 +4,7 @@
  * for it later gets these bytes, which belong to the weights, whatever lies in its place.
  */
 #include "loader/checkpoint.h"
-
-#define CONFIG_NAME "config.json"
+#include "loader/listing.h"
 
 /* ------------------------------------------------------------------- opening */
 
@@ -13,7 +12,7 @@ static berth_status
 read_text(berth_checkpoint *c, berth_error *error)
 {
     berth_status status =
-        berthi_location_read(&c->location, CONFIG_NAME, BERTHI_CONFIG_LIMIT,
+        berthi_location_read(&c->location, BERTHI_CONFIG_NAME, BERTHI_CONFIG_LIMIT,
                              BERTH_REASON_CONFIG_JSON, &c->config_text, &c->config_bytes,
                              error);
 
@@ -31,10 +30,10 @@ remark_absence(berth_checkpoint *c, berthi_findings *findings)
     uint64_t bytes;
 
     if (location->file == NULL
-        && berthi_location_is_listed(location, CONFIG_NAME, &bytes))
+        && berthi_location_is_listed(location, BERTHI_CONFIG_NAME, &bytes))
         berthi_findings_remark(findings, BERTH_SEVERITY_WARNING, BERTH_REASON_INCOMPLETE,
                                &(berthi_about){ .file = location->folder_path },
-                               CONFIG_NAME " belongs to this revision but was not "
+                               BERTHI_CONFIG_NAME " belongs to this revision but was not "
                                            "downloaded");
 }
 
@@ -44,11 +43,11 @@ berthi_checkpoint_read_config(berth_checkpoint *c, berthi_findings *findings,
                               berth_error *error)
 {
     berth_status status =
-        berthi_location_has(&c->location, CONFIG_NAME, &c->has_config, error);
+        berthi_location_has(&c->location, BERTHI_CONFIG_NAME, &c->has_config, error);
 
     if (status != BERTH_OK)
         return status;
-    c->config_path = berthi_location_path(&c->location, CONFIG_NAME);
+    c->config_path = berthi_location_path(&c->location, BERTHI_CONFIG_NAME);
     if (c->config_path == NULL)
         return berthi_fail_memory(error, "a path");
     if (!c->has_config) {

@@ -6,11 +6,10 @@
 #include "loader/convert_job.h"
 #include "loader/groups.h"
 #include "loader/index_write.h"
+#include "loader/listing.h"
 #include "loader/side_files.h"
 #include "quant/config_write.h"
 #include "quant/format.h"
-
-#define CONFIG_NAME "config.json"
 
 /* Where a text goes that is handed on in pieces. */
 typedef struct text_file {
@@ -107,7 +106,7 @@ rewrite_config(berthi_convert *convert, char **out_text, uint64_t *out_bytes,
 
     return berthi_config_rewrite(
         convert->context,
-        &(berthi_config_text){ source->config_text, source->config_bytes, CONFIG_NAME },
+        &(berthi_config_text){ source->config_text, source->config_bytes, BERTHI_CONFIG_NAME },
         is_quantized ? &what : NULL, dtype >= 0 ? berthi_format_torch_name(dtype) : NULL,
         out_text, out_bytes, error);
 }
@@ -125,7 +124,7 @@ add_config(berthi_convert *convert, berth_error *error)
     status = rewrite_config(convert, &text, &bytes, error);
     if (status != BERTH_OK)
         return status;
-    status = create(convert, CONFIG_NAME, bytes, &file, error);
+    status = create(convert, BERTHI_CONFIG_NAME, bytes, &file, error);
     if (status == BERTH_OK) {
         status = put_text(&file, text, bytes, 0, error);
         convert->file_crcs[convert->side_files.count] = file.crc;
@@ -149,7 +148,7 @@ add_index(berthi_convert *convert, berth_error *error)
         return BERTH_OK;
     status = berthi_index_write(convert->layout, parameters, NULL, NULL, &bytes, error);
     if (status == BERTH_OK)
-        status = create(convert, BERTHI_CONVERT_INDEX, bytes, &file, error);
+        status = create(convert, BERTHI_INDEX_NAME, bytes, &file, error);
     if (status != BERTH_OK)
         return status;
     status = berthi_index_write(convert->layout, parameters, put_text, &file, NULL, error);
@@ -224,8 +223,8 @@ list_config(const berthi_convert *convert, berthi_manifest_writer *writer)
     if (convert->checkpoint->config_text != NULL)
         berthi_manifest_add_file(
             writer, &(berthi_manifest_file){
-                        .file = CONFIG_NAME,
-                        .file_length = strlen(CONFIG_NAME),
+                        .file = BERTHI_CONFIG_NAME,
+                        .file_length = strlen(BERTHI_CONFIG_NAME),
                         .bytes = convert->config_bytes,
                         .crc32 = convert->file_crcs[convert->side_files.count] });
 }
@@ -237,7 +236,7 @@ list_files(const berthi_convert *convert, berthi_manifest_writer *writer)
     const berthi_side_files *const files = &convert->side_files;
     uint32_t i = 0;
 
-    for (; i < files->count && strcmp(files->files[i].name, CONFIG_NAME) < 0; i++)
+    for (; i < files->count && strcmp(files->files[i].name, BERTHI_CONFIG_NAME) < 0; i++)
         list_file(convert, writer, i);
     list_config(convert, writer);
     for (; i < files->count; i++)
@@ -437,8 +436,8 @@ uint64_t
 berthi_convert_missing_bytes(const berthi_convert *convert)
 {
     const berthi_side_files *const files = &convert->side_files;
-    uint64_t there = finished_bytes(convert, CONFIG_NAME)
-                     + finished_bytes(convert, BERTHI_CONVERT_INDEX)
+    uint64_t there = finished_bytes(convert, BERTHI_CONFIG_NAME)
+                     + finished_bytes(convert, BERTHI_INDEX_NAME)
                      + finished_bytes(convert, BERTHI_MANIFEST_NAME);
 
     for (uint32_t i = 0; i < files->count; i++)

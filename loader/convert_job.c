@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "kernels/sys.h"
+#include "loader/listing.h"
 #include "loader/part.h"
 #include "loader/writer_parts.h"
 
@@ -143,7 +144,7 @@ publish_shards(berthi_convert *convert, berth_error *error)
 
     berthi_layout_shard_name(0, 1, single);
     return status == BERTH_OK
-               ? publish(convert, count == 1 ? single : BERTHI_CONVERT_INDEX, error)
+               ? publish(convert, count == 1 ? single : BERTHI_INDEX_NAME, error)
                : status;
 }
 

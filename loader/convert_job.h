@@ -31,8 +31,6 @@
 #include "quant/dequantize.h"
 #include "quant/quantize.h"
 
-#define BERTHI_CONVERT_INDEX "model.safetensors.index.json"
-
 /*
  * Bytes whose place is not known yet, mostly statistics for a later shard: kept
  * until everything else of that shard is written.

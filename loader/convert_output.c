@@ -12,6 +12,7 @@
 #include "loader/checkpoint.h"
 #include "loader/convert_job.h"
 #include "loader/journal.h"
+#include "loader/listing.h"
 #include "loader/manifest.h"
 #include "loader/part.h"
 #include "loader/paths.h"
@@ -19,7 +20,6 @@
 #include "loader/writer_state.h"
 
 #define MAX_DEPTH 4096 /* of folders above a folder */
-#define PATH_CAPACITY 4096u
 #define TEXT_BLOCK_BYTES 1024u
 
 /* The output's folder, or while there is none the one in which it will be made. */
@@ -72,11 +72,11 @@ is_within(int folder, const berthi_sys_stat *wanted)
 
 /* The folder in which the open file lies, whatever links to it; "": nobody can tell. */
 static void
-find_home(const berthi_file *file, char home[PATH_CAPACITY])
+find_home(const berthi_file *file, char home[BERTHI_PATH_CAPACITY])
 {
-    const int64_t length = berthi_sys_path_of(file->fd, home, PATH_CAPACITY);
+    const int64_t length = berthi_sys_path_of(file->fd, home, BERTHI_PATH_CAPACITY);
 
-    if (length <= 0 || length >= PATH_CAPACITY - 1 || home[0] != '/')
+    if (length <= 0 || length >= BERTHI_PATH_CAPACITY - 1 || home[0] != '/')
         home[0] = '\0';
     else
         strrchr(home, '/')[1] = '\0';
@@ -85,9 +85,9 @@ find_home(const berthi_file *file, char home[PATH_CAPACITY])
 /* Whether the file lies in the output; `last` is where the one before did, which does not. */
 static bool
 is_file_within(const berthi_file *file, const berthi_sys_stat *output,
-               char last[PATH_CAPACITY])
+               char last[BERTHI_PATH_CAPACITY])
 {
-    char home[PATH_CAPACITY];
+    char home[BERTHI_PATH_CAPACITY];
     bool is_found;
     int folder;
 
@@ -110,7 +110,7 @@ is_file_within(const berthi_file *file, const berthi_sys_stat *output,
 static bool
 has_shards(const berth_checkpoint *source, const berthi_sys_stat *output)
 {
-    char last[PATH_CAPACITY] = "";
+    char last[BERTHI_PATH_CAPACITY] = "";
     bool is_found = false;
 
     for (uint32_t i = 0; i < source->shard_count && !is_found; i++)
@@ -120,14 +120,14 @@ has_shards(const berth_checkpoint *source, const berthi_sys_stat *output)
 
 /* What a conversion writes beside shards and copies. */
 #define DESCRIPTIONS 3u
-static const char *const descriptions[DESCRIPTIONS] = { "config.json", BERTHI_CONVERT_INDEX,
+static const char *const descriptions[DESCRIPTIONS] = { BERTHI_CONFIG_NAME, BERTHI_INDEX_NAME,
                                                         BERTHI_MANIFEST_NAME };
 
 /* The same of what tells of the shards; what is not there is not in the way. */
 static bool
 has_description(const berthi_location *source, const berthi_sys_stat *output)
 {
-    char last[PATH_CAPACITY] = "";
+    char last[BERTHI_PATH_CAPACITY] = "";
     bool is_found = false;
 
     for (uint32_t i = 0; i < DESCRIPTIONS && !is_found; i++) {

@@ -11,6 +11,7 @@
 #include "loader/convert_job.h"
 #include "loader/findings.h"
 #include "loader/index.h"
+#include "loader/listing.h"
 #include "loader/weights.h"
 #include "quant/rules_skip.h"
 
@@ -65,13 +66,13 @@ count_by_index(berthi_convert *convert, const char *name)
     uint64_t bytes;
     uint32_t count = 1;
 
-    if (berthi_location_has(location, BERTHI_CONVERT_INDEX, &has_index, &ignored) != BERTH_OK
+    if (berthi_location_has(location, BERTHI_INDEX_NAME, &has_index, &ignored) != BERTH_OK
         || !has_index
-        || berthi_location_read(location, BERTHI_CONVERT_INDEX, BERTHI_INDEX_LIMIT,
+        || berthi_location_read(location, BERTHI_INDEX_NAME, BERTHI_INDEX_LIMIT,
                                 BERTH_REASON_INDEX_JSON, &text, &bytes, &ignored)
                != BERTH_OK)
         return 1;
-    if (berthi_index_parse(convert->context, text, bytes, BERTHI_CONVERT_INDEX, &index,
+    if (berthi_index_parse(convert->context, text, bytes, BERTHI_INDEX_NAME, &index,
                            &ignored)
         == BERTH_OK)
         count = count_in_index(&index, name);

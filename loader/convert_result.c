@@ -13,11 +13,9 @@
 #include "kernels/sys.h"
 #include "loader/convert_job.h"
 #include "loader/journal.h"
+#include "loader/listing.h"
 #include "loader/manifest.h"
 #include "loader/paths.h"
-
-/* The one shard of a model without an index. */
-#define SINGLE_NAME "model.safetensors"
 
 const char *
 berthi_convert_job_text(berthi_convert *convert)
@@ -79,7 +77,7 @@ check_shard(void *user, const berthi_manifest_shard *shard, berth_error *error)
     if (shard->file_length < sizeof name)
         memcpy(name, shard->file, (size_t)shard->file_length);
     r->is_broken = r->is_broken || !has_file(r, name, &bytes) || bytes != shard->bytes;
-    r->has_single = r->has_single || strcmp(name, SINGLE_NAME) == 0;
+    r->has_single = r->has_single || strcmp(name, BERTHI_SINGLE_NAME) == 0;
     r->shards++;
     r->bytes += shard->bytes;
     return BERTH_OK;
@@ -94,7 +92,7 @@ is_complete(const result *r)
     if (r->is_other || r->is_broken || r->shards == 0
         || has_file(r, BERTHI_JOURNAL_NAME, &bytes))
         return false;
-    return r->has_single ? r->shards == 1 : has_file(r, BERTHI_CONVERT_INDEX, &bytes);
+    return r->has_single ? r->shards == 1 : has_file(r, BERTHI_INDEX_NAME, &bytes);
 }
 
 berth_status

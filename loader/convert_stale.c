@@ -16,6 +16,7 @@
 #include "loader/findings.h"
 #include "loader/journal.h"
 #include "loader/manifest.h"
+#include "loader/listing.h"
 #include "loader/paths.h"
 #include "loader/writer_state.h"
 
@@ -166,7 +167,7 @@ look(void *user, const char *name)
 {
     sweeping *const s = user;
 
-    if (name[0] == '.' || !is_read_by_loaders(name) || strcmp(name, BERTHI_WRITER_INDEX) == 0
+    if (name[0] == '.' || !is_read_by_loaders(name) || strcmp(name, BERTHI_INDEX_NAME) == 0
         || berthi_writer_find(s->writer, name) != NULL || is_going(s, name))
         return 0;
     s->left++;

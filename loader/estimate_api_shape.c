@@ -13,10 +13,8 @@
 #include "loader/paths.h"
 #include "loader/sniff.h"
 
-#define CONFIG_NAME      "config.json"
 #define CONFIG_SUFFIX    ".json"
 #define INDEX_SUFFIX     ".index.json"
-#define INDEX_NAME       "model.safetensors.index.json"
 #define TEXT_BLOCK_BYTES 4096u
 
 /* One opening: what dies with the call. */
@@ -110,7 +108,7 @@ open_files(opening *o, const char *path, berth_error *error)
                                   o->options.inside_only != 0, error);
     if (status != BERTH_OK)
         memset(&o->location, 0, sizeof o->location);
-    o->config_name = CONFIG_NAME;
+    o->config_name = BERTHI_CONFIG_NAME;
     if (status == BERTH_OK && o->location.file != NULL && o->is_config)
         o->config_name = o->location.file;
     return status;
@@ -211,7 +209,7 @@ static berth_status
 read_index(opening *o, berth_error *error)
 {
     berth_context *const context = o->shape->context;
-    const char *const path = berthi_location_path(&o->location, INDEX_NAME);
+    const char *const path = berthi_location_path(&o->location, BERTHI_INDEX_NAME);
     berthi_index index;
     berth_error ignored;
     bool has_index;
@@ -219,11 +217,11 @@ read_index(opening *o, berth_error *error)
     char *text;
     berth_status status =
         path == NULL ? berthi_fail_memory(error, "a path")
-                     : berthi_location_has(&o->location, INDEX_NAME, &has_index, error);
+                     : berthi_location_has(&o->location, BERTHI_INDEX_NAME, &has_index, error);
 
     if (status != BERTH_OK || !has_index)
         return status;
-    status = berthi_location_read(&o->location, INDEX_NAME, BERTHI_INDEX_LIMIT,
+    status = berthi_location_read(&o->location, BERTHI_INDEX_NAME, BERTHI_INDEX_LIMIT,
                                   BERTH_REASON_INDEX_JSON, &text, &bytes, &ignored);
     if (status == BERTH_OK) {
         status = berthi_index_parse(context, text, bytes, path, &index, &ignored);

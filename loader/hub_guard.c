@@ -7,9 +7,9 @@
 
 #include "kernels/sys.h"
 #include "loader/hub.h"
+#include "loader/paths.h"
 #include "loader/temporary.h"
 
-#define PATH_CAPACITY 4096
 
 /* A folder: the first `length` bytes of `path`. */
 typedef struct folder {
@@ -19,11 +19,11 @@ typedef struct folder {
 
 /* A path in the folder; false: longer than any path is. */
 static bool
-can_join(const folder *f, const char *name, char path[PATH_CAPACITY])
+can_join(const folder *f, const char *name, char path[BERTHI_PATH_CAPACITY])
 {
-    const int n = snprintf(path, PATH_CAPACITY, "%.*s/%s", (int)f->length, f->path, name);
+    const int n = snprintf(path, BERTHI_PATH_CAPACITY, "%.*s/%s", (int)f->length, f->path, name);
 
-    return n > 0 && n < PATH_CAPACITY;
+    return n > 0 && n < BERTHI_PATH_CAPACITY;
 }
 
 /* ------------------------------------------------------------------ repositories */
@@ -45,7 +45,7 @@ static bool
 has_part(const folder *f)
 {
     static const char *const parts[] = { "snapshots", "blobs", "refs", "trees", ".no_exist" };
-    char path[PATH_CAPACITY];
+    char path[BERTHI_PATH_CAPACITY];
     berthi_sys_stat state;
 
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
@@ -97,7 +97,7 @@ is_commit(const folder *in, const char *name)
 static bool
 has_snapshot(const folder *f)
 {
-    char path[PATH_CAPACITY];
+    char path[BERTHI_PATH_CAPACITY];
 
     return can_join(f, "snapshots", path) && has_entry(path, f, is_commit);
 }
@@ -105,7 +105,7 @@ has_snapshot(const folder *f)
 static bool
 is_repository_in(const folder *in, const char *name)
 {
-    char path[PATH_CAPACITY];
+    char path[BERTHI_PATH_CAPACITY];
 
     return is_named(name, strlen(name)) && can_join(in, name, path)
            && has_part(&(folder){ path, strlen(path) });
@@ -115,7 +115,7 @@ is_repository_in(const folder *in, const char *name)
 static bool
 has_repository(const folder *f)
 {
-    char path[PATH_CAPACITY];
+    char path[BERTHI_PATH_CAPACITY];
 
     return can_join(f, ".", path) && has_entry(path, f, is_repository_in);
 }
@@ -155,7 +155,7 @@ check_folder(const char *path, berth_error *error)
     const char *const slash = strrchr(path, '/');
     const folder in = slash == NULL ? (folder){ ".", 1 }
                                     : (folder){ path, (size_t)(slash - path) };
-    char text[PATH_CAPACITY];
+    char text[BERTHI_PATH_CAPACITY];
     berth_status status;
     int fd;
 

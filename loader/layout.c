@@ -10,6 +10,7 @@
 #include "loader/layout_divide.h"
 #include "loader/layout_header.h"
 #include "loader/layout_name.h"
+#include "loader/listing.h"
 #include "loader/safetensors.h"
 #include "loader/sort.h"
 
@@ -227,7 +228,7 @@ berthi_layout_shard_name(uint32_t shard_number, uint32_t shard_count,
                          char out_name[BERTHI_LAYOUT_NAME])
 {
     if (shard_count == 1)
-        snprintf(out_name, BERTHI_LAYOUT_NAME, "model.safetensors");
+        snprintf(out_name, BERTHI_LAYOUT_NAME, BERTHI_SINGLE_NAME);
     else
         snprintf(out_name, BERTHI_LAYOUT_NAME,
                  "model-%05" PRIu32 "-of-%05" PRIu32 ".safetensors", shard_number + 1,

@@ -13,6 +13,11 @@
 #define BERTHI_SINGLE_SUFFIX ".safetensors"
 #define BERTHI_INDEX_INFIX ".safetensors.index"
 
+/* What transformers calls the one shard of a model, an index, and what describes it. */
+#define BERTHI_SINGLE_NAME "model" BERTHI_SINGLE_SUFFIX
+#define BERTHI_INDEX_NAME "model" BERTHI_INDEX_INFIX ".json"
+#define BERTHI_CONFIG_NAME "config.json"
+
 typedef enum berthi_weights_kind {
     BERTHI_WEIGHTS_NONE,
     BERTHI_WEIGHTS_SAFETENSORS,

@@ -11,7 +11,6 @@
 #include "loader/paths.h"
 
 #define ARENA_BYTES 4096u
-#define REAL_PATH_CAPACITY 4096u
 
 static const char opening_folder[] = "opening the folder";
 
@@ -34,7 +33,7 @@ open_folder(berthi_location *location, int at, const char *path, berth_error *er
 static berth_status
 note_home(berthi_location *location, berth_error *error)
 {
-    char real[REAL_PATH_CAPACITY];
+    char real[BERTHI_PATH_CAPACITY];
     const char *commit;
     uint64_t home_length;
     const int64_t length = berthi_sys_path_of(location->folder, real, sizeof real);

@@ -8,6 +8,9 @@
 
 #include "kernels/memory.h"
 
+/* Of a whole path, with its NUL: PATH_MAX of Linux. */
+#define BERTHI_PATH_CAPACITY 4096
+
 /* printf into the arena; NULL: out of memory. */
 __attribute__((format(printf, 2, 3))) const char *
 berthi_arena_format(berthi_arena *arena, const char *format, ...);

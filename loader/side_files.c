@@ -18,7 +18,6 @@
 #include "loader/sort.h"
 
 #define DEPTH_LIMIT 3u /* folders below the model's: the path rule */
-#define REAL_PATH_CAPACITY 4096u
 #define COPY_BYTES UINT64_C(65536)
 
 /* A folder that is to be listed. */
@@ -98,7 +97,7 @@ remark(walking *w, const char *path, const char *what, const char *why)
 static bool
 is_below(const char *path, int folder)
 {
-    char real[REAL_PATH_CAPACITY];
+    char real[BERTHI_PATH_CAPACITY];
     const int64_t length = berthi_sys_path_of(folder, real, sizeof real);
 
     if (length <= 0 || (uint64_t)length >= sizeof real - 1)
@@ -126,7 +125,7 @@ is_hub_blob(const char *path)
 static bool
 is_at_home(const walking *w, const berthi_file *file)
 {
-    char real[REAL_PATH_CAPACITY];
+    char real[BERTHI_PATH_CAPACITY];
     const int64_t length = berthi_sys_path_of(file->fd, real, sizeof real);
 
     if (length <= 0 || (uint64_t)length >= sizeof real - 1 || real[0] != '/')
@@ -403,7 +402,7 @@ berthi_side_files_find(berthi_location *location, berthi_findings *findings,
 
     memset(out, 0, sizeof *out);
     if (location->file != NULL)
-        w.status = berthi_location_has(location, "config.json", &has_config, error);
+        w.status = berthi_location_has(location, BERTHI_CONFIG_NAME, &has_config, error);
     if (w.status != BERTH_OK || !has_config)
         return w.status;
     walk(&w);

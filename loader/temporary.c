@@ -9,8 +9,8 @@
 
 #include "kernels/text.h"
 #include "loader/hub_guard.h"
+#include "loader/paths.h"
 
-#define PATH_CAPACITY 4096
 /* "." before the name; behind it ".berth-", pid, "-", 8 digits, ".tmp", NUL. */
 #define TEMPORARY_EXTRA 40
 #define TEMPORARY_MARK ".berth-"
@@ -85,7 +85,7 @@ check_place(const char *real, const char *path, berth_error *error)
 berth_status
 berthi_folder_check(int folder, const char *path, berth_error *error)
 {
-    char real[PATH_CAPACITY];
+    char real[BERTHI_PATH_CAPACITY];
     const int64_t length = berthi_sys_path_of(folder, real, sizeof real);
 
     /* Without /proc the path as given has to do. */
@@ -95,7 +95,7 @@ berthi_folder_check(int folder, const char *path, berth_error *error)
 berth_status
 berthi_folder_check_new(int folder, const char *path, berth_error *error)
 {
-    char real[PATH_CAPACITY];
+    char real[BERTHI_PATH_CAPACITY];
     const int64_t length = berthi_sys_path_of(folder, real, sizeof real);
     size_t end = strlen(path);
     size_t begin;

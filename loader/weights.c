@@ -13,8 +13,8 @@
 
 #define SINGLE_SUFFIX BERTHI_SINGLE_SUFFIX
 #define INDEX_INFIX BERTHI_INDEX_INFIX
-#define SINGLE_NAME "model" SINGLE_SUFFIX
-#define INDEX_NAME "model" INDEX_INFIX ".json"
+#define SINGLE_NAME BERTHI_SINGLE_NAME
+#define INDEX_NAME BERTHI_INDEX_NAME
 
 /* ------------------------------------------------------------------- choosing */
 
@@ -332,7 +332,7 @@ take_named(berthi_location *location, const char *named, berthi_weights *out,
 {
     const char *const problem = find_path_problem(named);
     const char *const shown =
-        berthi_location_path(location, problem != NULL ? "config.json" : named);
+        berthi_location_path(location, problem != NULL ? BERTHI_CONFIG_NAME : named);
     char name[BERTHI_SHOWN_CAPACITY];
     bool has_it;
     berth_status status;

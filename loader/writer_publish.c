@@ -99,7 +99,7 @@ read_index(berthi_writer *writer, berth_error *error)
     char *text;
     uint64_t bytes;
     berth_status status =
-        berthi_writer_read_text(writer, BERTHI_WRITER_INDEX, writer->path,
+        berthi_writer_read_text(writer, BERTHI_INDEX_NAME, writer->path,
                                 BERTHI_INDEX_LIMIT, BERTH_REASON_INDEX_JSON, &text,
                                 &bytes, error);
 
@@ -146,10 +146,10 @@ check_targets(const berthi_writer *writer, berth_error *error)
          f = f->next)
         status = berthi_writer_check_target(writer, f->name, f->path, error);
     if (status == BERTH_OK && writer->overwrite)
-        status = berthi_writer_check_target(writer, BERTHI_WRITER_INDEX, writer->path,
+        status = berthi_writer_check_target(writer, BERTHI_INDEX_NAME, writer->path,
                                             error);
     if (status == BERTH_OK && writer->overwrite)
-        status = berthi_writer_check_target(writer, BERTHI_WRITER_SINGLE, writer->path,
+        status = berthi_writer_check_target(writer, BERTHI_SINGLE_NAME, writer->path,
                                             error);
     return status;
 }
@@ -219,7 +219,7 @@ take_over(const berthi_writer *writer, berth_error *error)
 static berth_status
 remove_commit_points(berthi_writer *writer, berth_error *error)
 {
-    const char *const names[] = { BERTHI_WRITER_INDEX, BERTHI_WRITER_SINGLE,
+    const char *const names[] = { BERTHI_INDEX_NAME, BERTHI_SINGLE_NAME,
                                   writer->commit };
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {

@@ -16,8 +16,6 @@
 #include "loader/temporary.h"
 #include "loader/writer.h"
 
-#define BERTHI_WRITER_INDEX "model.safetensors.index.json"
-#define BERTHI_WRITER_SINGLE "model.safetensors"
 #define BERTHI_WRITER_NAME 128u /* of what a part has for itself; ends in NUL */
 
 struct berthi_writer {

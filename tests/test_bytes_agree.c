@@ -256,19 +256,11 @@ test_made(void)
     compare_all(planned_moe(2, 4));
 }
 
-/*
- * Of these config.json does not say all: layers that are kept from quantization by their
- * class or in float32, a vision tower.
- */
+/* Of this one config.json does not say all: a vision tower. */
 static bool
 is_vague(const char *model)
 {
-    static const char *const models[] = { "falcon-7b", "t5-3b", "llava-1.5-7b" };
-
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
-        if (has_end(model, models[i]))
-            return true;
-    return false;
+    return has_end(model, "llava-1.5-7b");
 }
 
 /* Without headers the estimate is the same: before anything is downloaded. */

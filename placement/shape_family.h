@@ -138,6 +138,7 @@
 #define BERTHI_TRAIT_DOWN_IN_F32  BERTHI_TRAIT(49) /* kept so beside quantized ones: T5 */
 #define BERTHI_TRAIT_PATCHES      BERTHI_TRAIT(50) /* of pictures, beside words of a rank: NeoMME */
 #define BERTHI_TRAIT_SAID_ANSWERS BERTHI_TRAIT(51) /* as many labels of them as a file has */
+#define BERTHI_TRAIT_ONE_TENSOR   BERTHI_TRAIT(52) /* of a layer's experts: GPT-OSS, Llama 4 */
 
 /* Which layers look back only so far, where "layer_types" does not say. */
 typedef enum berthi_family_window {

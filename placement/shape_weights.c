@@ -233,6 +233,15 @@ berthi_shape_add_mlp(berthi_shape_making *m, uint64_t width, uint64_t hidden)
         berthi_shape_add_vector(m, names->down, hidden);
 }
 
+/* Those from `first` on lie in one tensor a matrix: no row of it is one of INT8. */
+static void
+stack(berthi_weight_list *list, uint32_t first, uint64_t experts)
+{
+    for (uint32_t i = first; i < list->count; i++)
+        if (list->items[i].role == BERTHI_WEIGHT_EXPERT)
+            list->items[i].stack = experts;
+}
+
 static void
 add_experts(berthi_shape_making *m, const berthi_layer *layer)
 {
@@ -240,6 +249,7 @@ add_experts(berthi_shape_making *m, const berthi_layer *layer)
     const uint64_t hidden = m->shape->hidden;
     const uint64_t latent = m->shape->expert_latent;
     const uint64_t choices = layer->experts + m->shape->idle_experts;
+    const uint32_t first = m->out->count;
 
     if (m->shape->router_width > 0)
         berthi_shape_add_router(m, layer);
@@ -256,6 +266,8 @@ add_experts(berthi_shape_making *m, const berthi_layer *layer)
         berthi_shape_has(m, BERTHI_FAMILY_EXPERT_BIAS)
         || (m->has_bias && berthi_shape_has_trait(m, BERTHI_TRAIT_SPARSE_PAIR));
     berthi_shape_add_mlp(m, layer->expert_intermediate, latent > 0 ? latent : hidden);
+    if (berthi_shape_has_trait(m, BERTHI_TRAIT_ONE_TENSOR))
+        stack(m->out, first, layer->experts);
     m->role = BERTHI_WEIGHT_LINEAR;
     m->count = layers;
     m->has_bias = m->shape->has_mlp_bias;

@@ -577,6 +577,25 @@ test_plain_classes(void)
     check_linears(fixture_format(t5, "mt5"), "f16", 2 * linears, 2 * kept + rest);
 }
 
+/* Experts that a class stores in one tensor a matrix are not quantized to int8. */
+static void
+test_stacked_classes(void)
+{
+    static const char *const mixtral =
+        "{\"model_type\": \"%s\", \"hidden_size\": 64, \"intermediate_size\": 96, "
+        "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"vocab_size\": 100, "
+        "\"num_key_value_heads\": 4, \"num_local_experts\": 3, "
+        "\"num_experts_per_tok\": 2, \"tie_word_embeddings\": true}";
+    const uint64_t heads = 2 * 4 * (64 * 64 + 4 * 64 + 1);
+    const uint64_t values = 2 * 3 * 3 * 64 * 96;
+    const uint64_t maxima = 2 * 3 * 4 * (2 * 96 + 64);
+    const uint64_t rest = 2 * 64 * (100 + 2 * (2 + 3) + 1);
+
+    check_linears(fixture_format(mixtral, "mixtral"), "int8",
+                  heads + values + maxima + 2 * 3 * 3, rest);
+    check_linears(fixture_format(mixtral, "granitemoe"), "int8", heads + 2 * values, rest);
+}
+
 /* A small Llama: what headers say is what config.json says. */
 #define SMALL_CONFIG                                                                  \
     "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "          \
@@ -1257,6 +1276,7 @@ main(int argc, char **argv)
     T_RUN(test_turned_headers);
     T_RUN(test_kept_float32);
     T_RUN(test_plain_classes);
+    T_RUN(test_stacked_classes);
     T_RUN(test_small);
     T_RUN(test_odd_headers);
     T_RUN(test_foreign);

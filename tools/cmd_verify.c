@@ -15,8 +15,6 @@
 #include "tools/save.h"
 #include "tools/session.h"
 
-#define MANIFEST_NAME "berth.manifest.json"
-
 typedef struct verify_arguments {
     cli_common common;
     model_arguments model;

@@ -21,7 +21,6 @@
 /* The longest plan, map, manifest, file of rules or links that is taken. */
 #define TEXT_LIMIT ((size_t)256 << 20)
 #define PATH_CAPACITY 4096
-#define MANIFEST_NAME "berth.manifest.json"
 
 /* The path of the file that standard input was read into; "": it was not read. */
 static char taken[32];

@@ -8,6 +8,9 @@
 
 #include "tools/cli.h"
 
+/* Of a manifest beside a model, and behind "MODEL." of one beside a file. */
+#define MANIFEST_NAME "berth.manifest.json"
+
 /* What messages call it, and findings, which the library names after a file. */
 #define INPUT_NAME "standard input"
 

@@ -149,7 +149,7 @@ end_of(oracle *o, const pile *piles)
 
 /* All homes, the smallest list first. */
 static void
-try_all(oracle *o, uint32_t layer, const pile *piles)
+try_all(oracle *o, uint32_t layer, pile *piles)
 {
     const berthi_home_layer *const l = &o->m->layers[layer];
 
@@ -158,14 +158,14 @@ try_all(oracle *o, uint32_t layer, const pile *piles)
         return;
     }
     for (uint32_t d = 0; d < o->m->problem.device_count; d++) {
-        pile with[DEVICES];
+        const pile without = piles[d];
 
         if (l->pin != BERTHI_NO_DEVICE && l->pin != d)
             continue;
-        memcpy(with, piles, sizeof with);
-        pile_up(&with[d], l, o->m->problem.slots == 0 ? 2 : o->m->problem.slots);
+        pile_up(&piles[d], l, o->m->problem.slots == 0 ? 2 : o->m->problem.slots);
         o->homes[layer] = d;
-        try_all(o, layer + 1, with);
+        try_all(o, layer + 1, piles);
+        piles[d] = without;
     }
 }
 

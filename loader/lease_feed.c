@@ -11,6 +11,10 @@
  * Both have buffers of their own, so neither keeps the other waiting: few at first, and
  * more as long as that makes reading faster, see tune.h.
  *
+ * Copies to a device that hangs keep their buffers. They leave one at least to each other line;
+ * where somebody else waits and no copy has passed for long, what is full for such a line is
+ * given up, and nothing is read for it until one has.
+ *
  * A read that failed stops reading. What is in the ring is still handed out; the unit
  * that waits for more fails with it, and whoever asks again has it read again. After a
  * read that hangs that is as soon as it has come back.
@@ -25,6 +29,8 @@
 #define POLL_NS UINT64_C(100000)    /* reads and copies are under way */
 #define COPY_NS UINT64_C(1000000)   /* copies alone */
 #define HASTE_NS UINT64_C(300000)   /* a test's feeder has so much less */
+#define LATE_NS UINT64_C(200000000) /* copies, which may wait for work of the caller's, */
+#define LATE_PART 4u                /* or such a part of the longest wait */
 
 /* ------------------------------------------------------------------------ failing */
 
@@ -92,23 +98,38 @@ give_up(berthi_feeder *f)
 
 /* ------------------------------------------------------------------------- thread */
 
-/* Any copy; false: none can be waited for, as when each call of the device fails. */
-static bool
-await_copy(berthi_feeder *f)
+/* A copy, rather than one that is late; NULL: none can be waited for. */
+static const berthi_stage_buffer *
+find_copy(const berthi_feeder *f)
 {
+    const berthi_stage_buffer *late = NULL;
+
     for (uint32_t i = 0; i < f->stage.allocated; i++) {
         const berthi_stage_buffer *const buffer = &f->stage.buffers[i];
 
-        if (buffer->state == BERTHI_STAGE_BUSY && f->is_recorded[i]) {
-            berthi_device *const device = berthi_feeder_line(f, buffer)->device;
-            const berth_status status =
-                device->table->await(device, berthi_feeder_state_of(f, buffer)->copied,
-                                     berthi_sys_now_ns() + COPY_NS, NULL);
-
-            return status == BERTH_OK || status == BERTH_PENDING;
-        }
+        if (buffer->state != BERTHI_STAGE_BUSY || !f->is_recorded[i])
+            continue;
+        if (!berthi_feeder_line_state_of(f, buffer)->is_late)
+            return buffer;
+        late = buffer;
     }
-    return false;
+    return late;
+}
+
+/* False: it cannot be waited for, as when each call of the device fails. */
+static bool
+await_copy(berthi_feeder *f)
+{
+    const berthi_stage_buffer *const buffer = find_copy(f);
+    berthi_device *device;
+    berth_status status;
+
+    if (buffer == NULL)
+        return false;
+    device = berthi_feeder_line(f, buffer)->device;
+    status = device->table->await(device, berthi_feeder_state_of(f, buffer)->copied,
+                                  berthi_sys_now_ns() + COPY_NS, NULL);
+    return status == BERTH_OK || status == BERTH_PENDING;
 }
 
 /* As intake.h; whoever waits for a layer is told that reads come back. */
@@ -161,7 +182,7 @@ work(berthi_feeder *f)
     has_any |= berthi_feeder_read_ahead(f);
     has_any |= berthi_feeder_copy(f);
     has_any |= give_up(f);
-    if (!has_any && f->intake.in_flight == 0 && f->copying == 0) {
+    if (!has_any && f->intake.in_flight == 0 && berthi_feeder_is_stuck(f)) {
         if (BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_HASTE))
             berthi_sys_sleep(HASTE_NS);
         has_any = berthi_feeder_seek(f, true);
@@ -202,13 +223,15 @@ alloc_tables(berthi_feeder *f)
     const uint64_t capacity = f->stage.capacity;
     const uint64_t buffers = capacity * f->leases->line_count * sizeof *f->buffers;
     const uint64_t states = f->chunks->chunk_count * sizeof *f->states;
+    const uint64_t lines = f->leases->line_count * sizeof *f->lines;
 
     f->states = berthi_arena_alloc(arena, states, 8);
     f->is_known = berthi_arena_alloc(arena, capacity, 1);
     f->is_recorded = berthi_arena_alloc(arena, capacity, 1);
     f->buffers = berthi_arena_alloc(arena, buffers, 8);
+    f->lines = berthi_arena_alloc(arena, lines, 8);
     if (f->states == NULL || f->is_known == NULL || f->is_recorded == NULL
-        || f->buffers == NULL) {
+        || f->buffers == NULL || f->lines == NULL) {
         f->buffers = NULL; /* none of them holds anything that is given back */
         return false;
     }
@@ -216,6 +239,7 @@ alloc_tables(berthi_feeder *f)
     memset(f->is_known, 0, capacity);
     memset(f->is_recorded, 0, capacity);
     memset(f->buffers, 0, buffers);
+    memset(f->lines, 0, lines);
     return true;
 }
 
@@ -249,6 +273,7 @@ berthi_feeder_create(berthi_leases *leases, const berthi_lease_options *options,
         return berthi_fail_memory(error, "the thread that reads layers");
     f->leases = leases;
     f->chunks = &leases->chunks;
+    f->late_ns = berthi_min_u64(LATE_NS, leases->model->wait_ns / LATE_PART);
     status = berthi_stage_init(&f->stage, leases->context,
                                berthi_chunks_buffer_bytes(f->chunks, leases->context),
                                berthi_feeder_capacity(f->chunks, options->ring_bytes),

@@ -27,6 +27,12 @@ typedef struct berthi_feeder_buffer_state {
     bool is_pinned;
 } berthi_feeder_buffer_state;
 
+/* Copies to a line. */
+typedef struct berthi_feeder_line_state {
+    uint32_t copying; /* buffers */
+    bool is_late;     /* they have not gone on while others waited: it is brought nothing */
+} berthi_feeder_line_state;
+
 struct berthi_feeder {
     berthi_leases *leases;
     const berthi_chunks *chunks;
@@ -36,6 +42,8 @@ struct berthi_feeder {
     berthi_conveyor_stats stats;
     berthi_feeder_chunk_state *states;   /* of chunks */
     berthi_feeder_buffer_state *buffers; /* of a line: as many as the ring has */
+    berthi_feeder_line_state *lines;
+    uint64_t late_ns;        /* copies do not go on: none has passed for so long */
     bool *is_known;          /* of buffers: devices have been asked to pin */
     bool *is_recorded;       /* of buffers that are being copied */
     uint64_t cursor;         /* chunk of a layer that is read next */
@@ -68,6 +76,12 @@ berthi_feeder_line(const berthi_feeder *f, const berthi_stage_buffer *buffer)
     const uint32_t unit = f->leases->unit_of_chunk[berthi_feeder_chunk(f, buffer)];
 
     return &f->leases->lines[f->leases->units[unit].line];
+}
+
+static inline berthi_feeder_line_state *
+berthi_feeder_line_state_of(const berthi_feeder *f, const berthi_stage_buffer *buffer)
+{
+    return &f->lines[berthi_feeder_line(f, buffer) - f->leases->lines];
 }
 
 /* Which buffers it is for. */
@@ -104,6 +118,11 @@ void berthi_feeder_pin(berthi_feeder *f, const berthi_stage_buffer *buffer);
 void berthi_feeder_unpin(berthi_feeder *f, const berthi_stage_buffer *buffer);
 /* Its chunk is needed no longer, or has to be read again. */
 void berthi_feeder_release(berthi_feeder *f, berthi_stage_buffer *buffer);
+/*
+ * Nothing is being read, and no buffer is full: whether one can be had for more. Where it has
+ * to be, the ring is as large as it may get.
+ */
+bool berthi_feeder_make_room(berthi_feeder *f, uint32_t share);
 void berthi_feeder_begin_tuning(berthi_feeder *f);
 /*
  * Slots take whatever comes, of layers or of experts, and all buffers that it may come into are
@@ -131,9 +150,10 @@ berthi_lease_slot *berthi_feeder_find_missing(const berthi_feeder *f,
                                               uint64_t *out_chunk);
 /*
  * Reading begins anew at what is missing; what was read for nobody is dropped. `is_stuck`:
- * nothing goes on unless something else is read, and somebody waits. Else only where a line
- * has been asked for another layer than the next one. True: it does, or there is no need
- * to, as somebody waits for what is in the ring by now.
+ * nothing goes on unless something else is read, and somebody waits, whose line has no copies
+ * under way; those that have are late. Else only where a line has been asked for another layer
+ * than the next one. True: it does, or there is no need to, as somebody waits for what is in
+ * the ring by now.
  */
 bool berthi_feeder_seek(berthi_feeder *f, bool is_stuck);
 
@@ -142,6 +162,8 @@ bool berthi_feeder_seek(berthi_feeder *f, bool is_stuck);
 /* Its line's lock held. The slot that waits for what the buffer holds; NULL: none does. */
 berthi_lease_slot *berthi_feeder_find_slot(const berthi_feeder *f,
                                            const berthi_stage_buffer *buffer);
+/* No copy is under way, or none goes on that is. */
+bool berthi_feeder_is_stuck(const berthi_feeder *f);
 /* Hands out what is wanted; false: nothing was. */
 bool berthi_feeder_copy(berthi_feeder *f);
 /* Buffers of copies that have passed are free; false: none was. */

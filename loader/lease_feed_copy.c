@@ -7,6 +7,29 @@
 #include "kernels/trace.h"
 #include "loader/lease_feed.h"
 
+/*
+ * Whether a copy more may be under way to the buffer's line. Those that are may never pass: each
+ * other line then finds a buffer all the same.
+ */
+static bool
+may_copy(const berthi_feeder *f, const berthi_stage_buffer *buffer)
+{
+    const berthi_lease_line *const lines = f->leases->lines;
+    const uint64_t own = (uint64_t)(berthi_feeder_line(f, buffer) - lines);
+    const uint32_t share = berthi_feeder_share(f, berthi_feeder_chunk(f, buffer));
+    const uint64_t room = berthi_min_u64(f->room[share], f->stage.limit);
+    uint64_t copying = 0;
+    uint64_t others = 0; /* without any */
+
+    for (uint32_t l = 0; l < f->leases->line_count; l++) {
+        if (!lines[l].has_disk || lines[l].is_cache != lines[own].is_cache)
+            continue;
+        copying += f->lines[l].copying;
+        others += l != own && f->lines[l].copying == 0;
+    }
+    return f->lines[own].copying == 0 || others == 0 || copying + others < room;
+}
+
 /* Bytes that were asked for, until one copy failed. */
 static uint64_t
 copy_spans(berthi_feeder *f, const berthi_lease_line *line, const berthi_lease_slot *slot,
@@ -100,6 +123,7 @@ copy_chunk(berthi_feeder *f, berthi_lease_line *line, berthi_lease_slot *slot,
     buffer->state = BERTHI_STAGE_BUSY;
     f->is_recorded[buffer->number] = recorded == BERTH_OK;
     f->copying++;
+    berthi_feeder_line_state_of(f, buffer)->copying++;
     if (status == BERTH_OK)
         status = recorded;
     if (status == BERTH_OK && slot->is_unwanted && slot->waiters == 0) {
@@ -146,9 +170,9 @@ berthi_feeder_copy(berthi_feeder *f)
         line = berthi_feeder_line(f, buffer);
         pthread_mutex_lock(&line->lock);
         slot = berthi_feeder_find_slot(f, buffer);
-        if (slot != NULL)
+        if (slot != NULL && may_copy(f, buffer))
             copy_chunk(f, line, slot, buffer);
-        else if (line->is_cache)
+        else if (slot == NULL && line->is_cache)
             berthi_feeder_release(f, buffer);
         has_any |= buffer->state != BERTHI_STAGE_FULL;
         pthread_mutex_unlock(&line->lock);
@@ -184,14 +208,38 @@ poll_copies(berthi_feeder *f, const berthi_stage_buffer *buffer)
 }
 
 static void
-note_past(const berthi_feeder *f, const berthi_stage_buffer *buffer)
+note_past(berthi_feeder *f, const berthi_stage_buffer *buffer)
 {
+    berthi_feeder_line_state *const state = berthi_feeder_line_state_of(f, buffer);
     berthi_lease_line *const line = berthi_feeder_line(f, buffer);
 
     pthread_mutex_lock(&line->lock);
     line->copying--;
     line->passed_ns = berthi_sys_now_ns();
+    /* Reading may have left out what it wants of layers; experts are looked for anyway. */
+    line->is_moved |= state->is_late && !line->is_cache;
     pthread_mutex_unlock(&line->lock);
+    state->is_late = false;
+    state->copying--;
+    f->copying--;
+}
+
+bool
+berthi_feeder_is_stuck(const berthi_feeder *f)
+{
+    const uint64_t now_ns = f->copying > 0 ? berthi_sys_now_ns() : 0;
+    bool is_stuck = true;
+
+    for (uint32_t i = 0; i < f->leases->line_count && f->copying > 0 && is_stuck; i++) {
+        berthi_lease_line *const line = &f->leases->lines[i];
+
+        if (f->lines[i].copying == 0)
+            continue;
+        pthread_mutex_lock(&line->lock);
+        is_stuck = berthi_add_capped(line->passed_ns, f->late_ns) <= now_ns;
+        pthread_mutex_unlock(&line->lock);
+    }
+    return is_stuck;
 }
 
 bool
@@ -206,7 +254,6 @@ berthi_feeder_recycle(berthi_feeder *f)
             continue;
         note_past(f, buffer);
         berthi_feeder_release(f, buffer);
-        f->copying--;
         has_any = true;
     }
     atomic_store(&f->leases->is_behind, false);

@@ -46,14 +46,30 @@ start_read(berthi_feeder *f, uint64_t chunk)
     return true;
 }
 
+static bool
+is_late(const berthi_feeder *f, uint64_t chunk)
+{
+    return f->lines[f->leases->units[f->leases->unit_of_chunk[chunk]].line].is_late;
+}
+
+/* Takes the cursor past lines that are late. At least one is not. */
+static void
+skip_late(berthi_feeder *f)
+{
+    for (uint64_t i = 0; i < f->leases->layer_chunks && is_late(f, f->cursor); i++)
+        f->cursor = (f->cursor + 1) % f->leases->layer_chunks;
+}
+
 bool
 berthi_feeder_read_ahead(berthi_feeder *f)
 {
     bool has_any = false;
 
+    skip_late(f);
     while (f->leases->layer_chunks > 0 && !f->states[f->cursor].is_held
            && start_read(f, f->cursor)) {
         f->cursor = (f->cursor + 1) % f->leases->layer_chunks;
+        skip_late(f);
         has_any = true;
     }
     return has_any;
@@ -85,7 +101,7 @@ berthi_feeder_read_experts(berthi_feeder *f)
 
     for (uint32_t i = 0; i < f->leases->line_count; i++) {
         berthi_lease_line *const line = &f->leases->lines[i];
-        bool is_missing = line->is_cache;
+        bool is_missing = line->is_cache && !f->lines[i].is_late;
 
         while (is_missing) {
             uint64_t chunk;
@@ -100,7 +116,10 @@ berthi_feeder_read_experts(berthi_feeder *f)
     return has_any;
 }
 
-/* Whether a slot waits for something in the ring: it may since that was last handed out. */
+/*
+ * Whether a slot waits for something in the ring: it may since that was last handed out. What
+ * is there for a line that is late is wanted, and does not go on.
+ */
 static bool
 is_ring_wanted(const berthi_feeder *f)
 {
@@ -110,7 +129,8 @@ is_ring_wanted(const berthi_feeder *f)
         const berthi_stage_buffer *const buffer = &f->stage.buffers[i];
         berthi_lease_line *line;
 
-        if (buffer->state != BERTHI_STAGE_FULL)
+        if (buffer->state != BERTHI_STAGE_FULL
+            || berthi_feeder_line_state_of(f, buffer)->copying > 0)
             continue;
         line = berthi_feeder_line(f, buffer);
         pthread_mutex_lock(&line->lock);
@@ -145,6 +165,15 @@ is_waited_for(const berthi_lease_line *line)
     return slot != NULL || line->is_cache;
 }
 
+/* Until one of their copies has passed, lines that share buffers with this one are late. */
+static void
+note_late(berthi_feeder *f, const berthi_lease_line *waiting)
+{
+    for (uint32_t i = 0; i < f->leases->line_count; i++)
+        f->lines[i].is_late |= f->lines[i].copying > 0
+                               && f->leases->lines[i].is_cache == waiting->is_cache;
+}
+
 bool
 berthi_feeder_seek(berthi_feeder *f, bool is_stuck)
 {
@@ -153,6 +182,8 @@ berthi_feeder_seek(berthi_feeder *f, bool is_stuck)
         uint64_t chunk;
         bool is_wanted;
 
+        if (is_stuck ? f->lines[i].copying > 0 : f->lines[i].is_late)
+            continue;
         pthread_mutex_lock(&line->lock);
         is_wanted = (is_stuck ? is_waited_for(line) : line->is_moved)
                     && berthi_feeder_find_missing(f, line, &chunk) != NULL;
@@ -165,7 +196,10 @@ berthi_feeder_seek(berthi_feeder *f, bool is_stuck)
         drop_full(f, is_stuck ? NULL : line);
         if (!line->is_cache)
             f->cursor = chunk;
-        return true;
+        if (!is_stuck)
+            return true;
+        note_late(f, line);
+        return berthi_feeder_make_room(f, berthi_feeder_share(f, chunk));
     }
     return false;
 }

@@ -170,6 +170,22 @@ use_buffers(berthi_feeder *f, uint32_t count)
     divide_ring(f);
 }
 
+/* Of those that are in use. */
+static bool
+has_room(const berthi_feeder *f, uint32_t share)
+{
+    return f->held[share] < f->room[share] && f->copying < f->stage.limit;
+}
+
+bool
+berthi_feeder_make_room(berthi_feeder *f, uint32_t share)
+{
+    /* There were more while copies were asked for that are late. */
+    if (!has_room(f, share))
+        use_buffers(f, f->stage.capacity);
+    return has_room(f, share);
+}
+
 bool
 berthi_feeder_is_idle(const berthi_feeder *f)
 {

@@ -98,6 +98,23 @@ test_idle(void)
     CHECK(!berthi_feeder_is_idle(&r.feeder));
 }
 
+/* Copies are late that were asked for from more buffers than are in use by now. */
+static void
+test_room_beside_late_copies(void)
+{
+    rig r;
+
+    begin(&r, CHUNKS, 64);
+    r.feeder.held[0] = r.feeder.copying = 7;
+    CHECK(berthi_feeder_make_room(&r.feeder, 0));
+    CHECK_EQ(r.feeder.room[0], 8);
+    r.feeder.held[0] = r.feeder.copying = 8;
+    CHECK(berthi_feeder_make_room(&r.feeder, 0));
+    CHECK_EQ(r.feeder.room[0], 64);
+    r.feeder.held[0] = r.feeder.copying = 64;
+    CHECK(!berthi_feeder_make_room(&r.feeder, 0));
+}
+
 int
 main(int argc, char **argv)
 {
@@ -105,5 +122,6 @@ main(int argc, char **argv)
     T_RUN(test_chunks_of_a_ring);
     T_RUN(test_shares);
     T_RUN(test_idle);
+    T_RUN(test_room_beside_late_copies);
     T_MAIN_END;
 }

@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_lease_hung.c - layers and experts of several devices come through one ring that all of
+ * them have pinned: while copies to some hang, others get what they ask for.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "kernels/sim.h"
+#include "loader/lease.h"
+#include "loader/model.h"
+#include "tests/fixture.h"
+#include "tests/hung.h"
+#include "tests/loaded.h"
+#include "tests/passed.h"
+#include "tests/t.h"
+
+#define WORDS    "sim:128MiB,clock=real"
+#define DEVICES  3u
+#define LAYERS   3u /* of each device; one does not fit into the ring */
+#define EXPERTS  16u
+#define USES     12u
+#define RING_BYTES     (UINT64_C(256) << 10)
+#define BIG_RING_BYTES (UINT64_C(1) << 20)
+/* Whoever uses a device that hangs is told so late, however much the machine has to do. */
+#define WAIT_MS  (T_IS_SANITIZED ? UINT64_C(8000) : UINT64_C(2000))
+
+/* ------------------------------------------------------------------------- a model */
+
+typedef struct hanging {
+    loaded l;
+    uint32_t devices;
+    uint32_t first; /* layer; a device's lie together */
+    _Atomic uint64_t *read; /* bytes; NULL: nobody counts them */
+} hanging;
+
+static void
+count_read(void *counter, const berth_trace_event *event)
+{
+    if (event->kind == BERTH_TRACE_READ)
+        atomic_fetch_add((_Atomic uint64_t *)counter, event->bytes);
+}
+
+static const char *
+repeated(const char *words, uint32_t count)
+{
+    const char *text = words;
+
+    for (uint32_t i = 1; i < count; i++)
+        text = fixture_format("%s;%s", text, words);
+    return text;
+}
+
+static const char *
+memory_of(uint32_t devices)
+{
+    return devices == 2 ? "0=64MiB,1=64MiB,cpu=64MiB,disk=inf"
+                        : "0=64MiB,1=64MiB,2=64MiB,cpu=64MiB,disk=inf";
+}
+
+/* What is streamed comes through a ring that is smaller than that of any load. */
+static void
+narrow(hanging *h, uint64_t ring_bytes)
+{
+    berth_model *const model = h->l.model;
+    berthi_lease_options options = model->lease_options;
+
+    options.ring_bytes = ring_bytes;
+    berthi_leases_destroy(model->leases);
+    T_REQUIRE(berthi_leases_create(model, &options, &model->leases, NULL) == BERTH_OK);
+}
+
+/* `ring_bytes`: 0: as large as a load's */
+static void
+load(hanging *h, const char *folder, berth_plan_options *options, uint64_t ring_bytes)
+{
+    loaded_begin(&h->l, folder, options, repeated(WORDS, h->devices));
+    if (h->read != NULL) {
+        h->l.p.context->trace = count_read;
+        h->l.p.context->trace_user = h->read;
+    }
+    h->l.options.wait_ms = WAIT_MS;
+    loaded_load(&h->l);
+    T_REQUIRE(CHECK_EQ(h->l.status, BERTH_OK));
+    if (ring_bytes > 0)
+        narrow(h, ring_bytes);
+    h->first = planned_layer(&h->l.p, "model.layers.0");
+}
+
+static void
+begin_layers(hanging *h, uint32_t devices, uint64_t ring_bytes)
+{
+    berth_plan_options options = loaded_options(memory_of(devices));
+    const char *pins[2 * DEVICES * LAYERS];
+
+    h->devices = devices;
+    for (uint32_t i = 0; i < devices * LAYERS; i++) {
+        pins[2 * i] =
+            fixture_format("model.layers.%u.input_layernorm=cuda:%u", i, i / LAYERS);
+        pins[2 * i + 1] = fixture_format("model.layers.%u.mlp=disk", i);
+    }
+    options.pins = pins;
+    options.pin_count = 2 * devices * LAYERS;
+    options.slots = 2;
+    load(h, loaded_llama(devices * LAYERS, "BF16", 2), &options, ring_bytes);
+    (void)passed(&h->l, 1);
+}
+
+/* The next copy to the device hangs, and whatever it is asked for behind that. */
+static void
+hang(hanging *h, uint32_t device)
+{
+    hung_copy_of(h->l.devices, device, 0);
+}
+
+static void
+recover(hanging *h, uint32_t device)
+{
+    berthi_sim_release(berthi_devices_at(h->l.devices, device));
+}
+
+/* ------------------------------------------------------------------ who uses a device */
+
+/* Layers of a device, in their order, or experts of one layer. */
+typedef struct user user;
+struct user {
+    hanging *h;
+    uint32_t device;
+    berth_status (*use)(user *u, uint32_t number, berth_error *error);
+    uint32_t count;
+    _Atomic bool is_stopped;
+    _Atomic uint32_t uses;
+    _Atomic uint32_t refused;
+    berth_error error; /* of the last one that was */
+    pthread_t thread;
+};
+
+static berth_status
+use_layer(user *u, uint32_t number, berth_error *error)
+{
+    const uint32_t layer = u->h->first + u->device * LAYERS + number;
+    const berth_status status = berth_layer_acquire(u->h->l.model, layer, NULL, error);
+
+    if (status == BERTH_OK)
+        CHECK_EQ(berth_layer_release(u->h->l.model, layer, NULL, NULL), BERTH_OK);
+    return status;
+}
+
+static user
+user_of(hanging *h, uint32_t device)
+{
+    return (user){ .h = h, .device = device, .use = use_layer, .count = LAYERS };
+}
+
+static bool
+use_next(user *u)
+{
+    const uint32_t number = atomic_load(&u->uses) % u->count;
+    berth_error error;
+
+    if (u->use(u, number, &error) == BERTH_OK) {
+        atomic_fetch_add(&u->uses, 1);
+        return true;
+    }
+    u->error = error;
+    atomic_fetch_add(&u->refused, 1);
+    return false;
+}
+
+static void *
+go_on(void *argument)
+{
+    user *const u = argument;
+
+    while (!atomic_load(&u->is_stopped))
+        (void)use_next(u);
+    return NULL;
+}
+
+static void
+start(user *u)
+{
+    T_REQUIRE(pthread_create(&u->thread, NULL, go_on, u) == 0);
+}
+
+static void
+stop(user *u)
+{
+    atomic_store(&u->is_stopped, true);
+    pthread_join(u->thread, NULL);
+}
+
+static void
+use_until_told(user *u)
+{
+    while (use_next(u))
+        ;
+    CHECK_EQ(u->error.reason, BERTH_REASON_TIMEOUT);
+    CHECK_CONTAINS(u->error.message, "has not finished its copies");
+}
+
+static void
+check_uses(const user *u, uint32_t least)
+{
+    CHECK_GE(atomic_load(&u->uses), least);
+    if (!CHECK_EQ(atomic_load(&u->refused), 0))
+        T_NOTE("device %u: %s", u->device, u->error.message);
+}
+
+/* -------------------------------------------------------------------------- layers */
+
+/*
+ * Whoever uses the device that hangs asks for more until he is told, and meanwhile somebody
+ * uses each of the others. Then it comes back.
+ */
+static void
+see_one_hang(uint64_t ring_bytes, uint32_t devices, uint32_t hung)
+{
+    user users[DEVICES];
+    hanging h = { .read = NULL };
+
+    begin_layers(&h, devices, ring_bytes);
+    hang(&h, hung);
+    for (uint32_t d = 0; d < devices; d++) {
+        users[d] = user_of(&h, d);
+        if (d != hung)
+            start(&users[d]);
+    }
+    use_until_told(&users[hung]);
+    for (uint32_t d = 0; d < devices; d++) {
+        if (d == hung)
+            continue;
+        stop(&users[d]);
+        check_uses(&users[d], USES);
+    }
+    recover(&h, hung);
+    (void)passed(&h.l, 2);
+    loaded_end(&h.l);
+}
+
+static void
+test_two_devices(void)
+{
+    see_one_hang(RING_BYTES, 2, 0);
+    see_one_hang(RING_BYTES, 2, 1);
+}
+
+static void
+test_three_devices(void)
+{
+    see_one_hang(RING_BYTES, 3, 1);
+}
+
+static void
+test_two_of_three_hang(void)
+{
+    user users[DEVICES];
+    hanging h = { .read = NULL };
+
+    begin_layers(&h, DEVICES, RING_BYTES);
+    for (uint32_t d = 0; d < DEVICES; d++)
+        users[d] = user_of(&h, d);
+    for (uint32_t d = 0; d < 2; d++) {
+        hang(&h, d);
+        use_until_told(&users[d]);
+    }
+    for (uint32_t i = 0; i < USES; i++)
+        CHECK(use_next(&users[2]));
+    for (uint32_t d = 0; d < 2; d++)
+        recover(&h, d);
+    (void)passed(&h.l, 2);
+    loaded_end(&h.l);
+}
+
+/* It has a buffer for each layer. */
+static void
+test_a_large_ring(void)
+{
+    see_one_hang(0, 2, 0);
+}
+
+/* Layers come again when it does, whatever others ask for. */
+static void
+test_comes_back(void)
+{
+    hanging h = { .read = NULL };
+    user other;
+    user late;
+
+    begin_layers(&h, 2, RING_BYTES);
+    other = user_of(&h, 0);
+    late = user_of(&h, 1);
+    hang(&h, 1);
+    start(&other);
+    use_until_told(&late);
+    recover(&h, 1);
+    for (uint32_t i = 0; i < 2 * LAYERS; i++)
+        CHECK(use_next(&late));
+    stop(&other);
+    check_uses(&other, USES);
+    (void)passed(&h.l, 2);
+    loaded_end(&h.l);
+}
+
+/* -------------------------------------------------------------------------- reading */
+
+static berth_status
+hint(user *u, uint32_t number, berth_error *error)
+{
+    return berth_layer_prefetch(u->h->l.model, u->h->first + u->device * LAYERS + number,
+                                error);
+}
+
+static uint64_t
+count_copied(const hanging *h)
+{
+    berth_lease_summary leases;
+
+    berth_model_leases(h->l.model, &leases);
+    return leases.disk_bytes;
+}
+
+/* Whatever is asked of the device that hangs, nothing is read for it, nor twice for others. */
+static void
+test_what_is_read(void)
+{
+    _Atomic uint64_t read = 0;
+    uint64_t copied;
+    user other;
+    user late;
+    hanging h = { .read = &read };
+
+    begin_layers(&h, 2, BIG_RING_BYTES);
+    other = user_of(&h, 1);
+    late = user_of(&h, 0);
+    hang(&h, 0);
+    CHECK(use_next(&late));
+    CHECK(use_next(&late));
+    for (uint32_t i = 0; i < LAYERS; i++)
+        CHECK(use_next(&other));
+    late.use = hint;
+    start(&late);
+    copied = count_copied(&h);
+    atomic_store(&read, 0);
+    for (uint32_t i = 0; i < 8 * LAYERS; i++)
+        CHECK(use_next(&other));
+    copied = count_copied(&h) - copied;
+    T_NOTE("%u KiB are read for %u KiB", (unsigned)(atomic_load(&read) >> 10),
+           (unsigned)(copied >> 10));
+    CHECK_GT(copied, 0);
+    CHECK_LT(atomic_load(&read), copied + copied / 16 + 2 * BIG_RING_BYTES);
+    stop(&late);
+    recover(&h, 0);
+    (void)passed(&h.l, 2);
+    loaded_end(&h.l);
+}
+
+/* -------------------------------------------------------------------------- experts */
+
+static berth_status
+use_expert(user *u, uint32_t number, berth_error *error)
+{
+    const uint32_t layer = u->h->first + u->device;
+    const berth_status status =
+        berth_experts_acquire(u->h->l.model, layer, &number, 1, NULL, error);
+
+    if (status == BERTH_OK)
+        CHECK_EQ(berth_experts_release(u->h->l.model, layer, &number, 1, NULL, NULL),
+                 BERTH_OK);
+    return status;
+}
+
+static void
+begin_experts(hanging *h)
+{
+    static const char *const pins[] = {
+        "model.layers.0.input_layernorm=cuda:0",
+        "model.layers.0.block_sparse_moe.experts=disk",
+        "model.layers.1.input_layernorm=cuda:1",
+        "model.layers.1.block_sparse_moe.experts=disk",
+    };
+    berth_plan_options options = loaded_options(memory_of(2));
+
+    h->devices = 2;
+    options.pins = pins;
+    options.pin_count = 4;
+    load(h, planned_moe(2, EXPERTS), &options, 0);
+}
+
+static void
+test_experts(void)
+{
+    user users[2];
+    hanging h = { .read = NULL };
+
+    begin_experts(&h);
+    for (uint32_t d = 0; d < 2; d++) {
+        users[d] = user_of(&h, d);
+        users[d].use = use_expert;
+        users[d].count = EXPERTS;
+    }
+    hang(&h, 0);
+    start(&users[1]);
+    use_until_told(&users[0]);
+    stop(&users[1]);
+    check_uses(&users[1], EXPERTS);
+    recover(&h, 0);
+    for (uint32_t i = 0; i < 2 * EXPERTS; i++)
+        CHECK(use_next(&users[i % 2]));
+    loaded_end(&h.l);
+}
+
+int
+main(int argc, char **argv)
+{
+    t_begin(argc, argv);
+    T_RUN(test_two_devices);
+    T_RUN(test_three_devices);
+    T_RUN(test_two_of_three_hang);
+    T_RUN(test_a_large_ring);
+    T_RUN(test_comes_back);
+    T_RUN(test_what_is_read);
+    T_RUN(test_experts);
+    return t_end();
+}

@@ -680,7 +680,9 @@ typedef struct berth_checkpoint berth_checkpoint;
  *
  * The files stay open until berth_checkpoint_close(), so that later reads see
  * the files that were checked: one descriptor a shard. Any number of
- * checkpoints may be open at once.
+ * checkpoints may be open at once. Shards that are moved or removed meanwhile
+ * can be read on, by loads, leases and moves, too; those that are written to, or
+ * in whose place another file stands, are BERTH_EIO ("changed").
  *
  * Returns BERTH_OK, or
  *   BERTH_ENOENT        nothing there, or not readable

@@ -138,6 +138,7 @@ layout_header        threadless coverage
 lease_disk           waits
 lease_expert         threadless
 lease_expert_bytes   waits
+lease_hung           waits
 lease_unpinned       waits
 link                 threadless coverage
 llama_config         threadless

@@ -9,7 +9,6 @@
 #include "tests/fake_cuda_state.h"
 
 #define ALIGNMENT UINT64_C(256)
-#define LARGE_PAGE (UINT64_C(2) << 20)
 #define POISON 0xA5
 #define NOT_REGISTERED 713
 
@@ -58,20 +57,6 @@ fake_memory_info(uint64_t *out_free, uint64_t *out_total)
     return fake_cuda_leave(code);
 }
 
-/* Of large memory each large page is one fault, where pages are most of what tests wait for. */
-static void *
-take_poisoned(uint64_t bytes)
-{
-    const bool is_large = bytes >= LARGE_PAGE;
-    void *const memory = aligned_alloc(is_large ? LARGE_PAGE : ALIGNMENT, (size_t)bytes);
-
-    if (memory == NULL)
-        abort();
-    if (is_large)
-        (void)madvise(memory, (size_t)bytes, MADV_HUGEPAGE);
-    return memset(memory, POISON, (size_t)bytes);
-}
-
 static int
 fake_alloc(void **out, uint64_t bytes)
 {
@@ -85,7 +70,10 @@ fake_alloc(void **out, uint64_t bytes)
         return fake_cuda_leave(CAPTURE_UNSUPPORTED);
     if (whole < bytes || whole > fake_cuda_now.free_bytes[fake_cuda_device])
         return fake_cuda_leave(BERTHI_CUDA_NO_MEMORY);
-    *out = take_poisoned(whole);
+    *out = aligned_alloc(ALIGNMENT, (size_t)whole);
+    if (*out == NULL)
+        abort();
+    memset(*out, POISON, (size_t)whole);
     fake_cuda_now.free_bytes[fake_cuda_device] -= whole;
     fake_cuda_now.books.allocations++;
     add_memory(&fake_cuda_now.allocations, *out, whole, fake_cuda_device);

@@ -175,18 +175,17 @@ take_news(berthi_feeder *f)
 static bool
 work(berthi_feeder *f)
 {
-    bool has_any = berthi_feeder_seek(f, false);
+    bool has_any = berthi_feeder_follow(f);
 
     has_any |= berthi_feeder_recycle(f);
     has_any |= berthi_feeder_read_experts(f);
     has_any |= berthi_feeder_read_ahead(f);
     has_any |= berthi_feeder_copy(f);
     has_any |= give_up(f);
-    if (!has_any && f->intake.in_flight == 0 && berthi_feeder_is_stuck(f)) {
-        if (BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_HASTE))
-            berthi_sys_sleep(HASTE_NS);
-        has_any = berthi_feeder_seek(f, true);
-    }
+    if (!has_any && f->intake.in_flight == 0 && BERTHI_LEASE_IS_WITHOUT(BERTHI_LEASE_NO_HASTE))
+        berthi_sys_sleep(HASTE_NS);
+    for (uint32_t share = 0; share < 2 && !has_any; share++)
+        has_any = berthi_feeder_unstick(f, share);
     return has_any;
 }
 

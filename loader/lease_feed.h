@@ -31,6 +31,7 @@ typedef struct berthi_feeder_buffer_state {
 typedef struct berthi_feeder_line_state {
     uint32_t copying; /* buffers */
     bool is_late;     /* they have not gone on while others waited: it is brought nothing */
+    bool has_lost;    /* meanwhile what was in the ring for it has been dropped */
 } berthi_feeder_line_state;
 
 struct berthi_feeder {
@@ -47,6 +48,7 @@ struct berthi_feeder {
     bool *is_known;          /* of buffers: devices have been asked to pin */
     bool *is_recorded;       /* of buffers that are being copied */
     uint64_t cursor;         /* chunk of a layer that is read next */
+    uint32_t next_line;      /* whose experts are looked for first */
     uint32_t room[2];        /* buffers in use, at most, of layers and of experts; */
     uint32_t held[2];        /* so many have a chunk */
     uint64_t reading_ns;     /* so long were reads waited for: the clock of `tune`, which */
@@ -149,21 +151,26 @@ berthi_lease_slot *berthi_feeder_find_missing(const berthi_feeder *f,
                                               const berthi_lease_line *line,
                                               uint64_t *out_chunk);
 /*
- * Reading begins anew at what is missing; what was read for nobody is dropped. `is_stuck`:
- * nothing goes on unless something else is read, and somebody waits, whose line has no copies
- * under way; those that have are late. Else only where a line has been asked for another layer
- * than the next one. True: it does, or there is no need to, as somebody waits for what is in
- * the ring by now.
+ * Where a line has been asked for another layer than the next one, reading begins anew at that,
+ * and what was read for the line is dropped. False: none has been.
  */
-bool berthi_feeder_seek(berthi_feeder *f, bool is_stuck);
+bool berthi_feeder_follow(berthi_feeder *f);
+/*
+ * Layers (share 0) or experts (1), whatever the others do: where nothing of them goes on unless
+ * something else is read, and somebody waits, whose line has no copies under way, reading begins
+ * anew at what he misses, and what was read for nobody is dropped. Lines that have copies under
+ * way are late. True: it does, or there is no need to, as somebody waits for what is in the ring
+ * by now.
+ */
+bool berthi_feeder_unstick(berthi_feeder *f, uint32_t share);
 
 /* -------------------------------------------------------------------------- copies */
 
 /* Its line's lock held. The slot that waits for what the buffer holds; NULL: none does. */
 berthi_lease_slot *berthi_feeder_find_slot(const berthi_feeder *f,
                                            const berthi_stage_buffer *buffer);
-/* No copy is under way, or none goes on that is. */
-bool berthi_feeder_is_stuck(const berthi_feeder *f);
+/* Of layers (0) or experts (1) no copy is under way, or none goes on that is. */
+bool berthi_feeder_is_stuck(const berthi_feeder *f, uint32_t share);
 /* Hands out what is wanted; false: nothing was. */
 bool berthi_feeder_copy(berthi_feeder *f);
 /* Buffers of copies that have passed are free; false: none was. */

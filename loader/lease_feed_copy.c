@@ -217,15 +217,16 @@ note_past(berthi_feeder *f, const berthi_stage_buffer *buffer)
     line->copying--;
     line->passed_ns = berthi_sys_now_ns();
     /* Reading may have left out what it wants of layers; experts are looked for anyway. */
-    line->is_moved |= state->is_late && !line->is_cache;
+    line->is_moved |= (state->is_late || state->has_lost) && !line->is_cache;
     pthread_mutex_unlock(&line->lock);
     state->is_late = false;
+    state->has_lost = false;
     state->copying--;
     f->copying--;
 }
 
 bool
-berthi_feeder_is_stuck(const berthi_feeder *f)
+berthi_feeder_is_stuck(const berthi_feeder *f, uint32_t share)
 {
     const uint64_t now_ns = f->copying > 0 ? berthi_sys_now_ns() : 0;
     bool is_stuck = true;
@@ -233,7 +234,7 @@ berthi_feeder_is_stuck(const berthi_feeder *f)
     for (uint32_t i = 0; i < f->leases->line_count && f->copying > 0 && is_stuck; i++) {
         berthi_lease_line *const line = &f->leases->lines[i];
 
-        if (f->lines[i].copying == 0)
+        if (f->lines[i].copying == 0 || line->is_cache != (share == 1))
             continue;
         pthread_mutex_lock(&line->lock);
         is_stuck = berthi_add_capped(line->passed_ns, f->late_ns) <= now_ns;

@@ -94,34 +94,58 @@ berthi_feeder_find_missing(const berthi_feeder *f, const berthi_lease_line *line
     return NULL;
 }
 
-bool
-berthi_feeder_read_experts(berthi_feeder *f)
+/* What one line misses; false: nothing, or there is no room. */
+static bool
+read_expert(berthi_feeder *f, uint32_t number)
 {
+    berthi_lease_line *const line = &f->leases->lines[number];
     bool has_any = false;
+    bool is_missing = line->is_cache && !f->lines[number].is_late;
 
-    for (uint32_t i = 0; i < f->leases->line_count; i++) {
-        berthi_lease_line *const line = &f->leases->lines[i];
-        bool is_missing = line->is_cache && !f->lines[i].is_late;
+    while (is_missing) {
+        uint64_t chunk;
 
-        while (is_missing) {
-            uint64_t chunk;
-
-            pthread_mutex_lock(&line->lock);
-            is_missing = berthi_feeder_find_missing(f, line, &chunk) != NULL;
-            pthread_mutex_unlock(&line->lock);
-            is_missing = is_missing && start_read(f, chunk);
-            has_any |= is_missing;
-        }
+        pthread_mutex_lock(&line->lock);
+        is_missing = berthi_feeder_find_missing(f, line, &chunk) != NULL;
+        pthread_mutex_unlock(&line->lock);
+        is_missing = is_missing && start_read(f, chunk);
+        has_any |= is_missing;
     }
     return has_any;
 }
 
+bool
+berthi_feeder_read_experts(berthi_feeder *f)
+{
+    const uint32_t count = f->leases->line_count;
+    const uint32_t first = f->next_line;
+    bool has_any = false;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t number = (first + i) % count;
+
+        if (!read_expert(f, number))
+            continue;
+        f->next_line = (number + 1) % count;
+        has_any = true;
+    }
+    return has_any;
+}
+
+/* Buffers that the seeker may have: of a share, or of both where one could not grow. */
+static bool
+is_within(const berthi_feeder *f, const berthi_stage_buffer *buffer, uint32_t share,
+          bool has_both)
+{
+    return has_both || berthi_feeder_share(f, berthi_feeder_chunk(f, buffer)) == share;
+}
+
 /*
  * Whether a slot waits for something in the ring: it may since that was last handed out. What
- * is there for a line that is late is wanted, and does not go on.
+ * is there for a line whose copies are under way is wanted, and does not go on.
  */
 static bool
-is_ring_wanted(const berthi_feeder *f)
+is_ring_wanted(const berthi_feeder *f, uint32_t share, bool has_both)
 {
     bool is_wanted = false;
 
@@ -129,7 +153,7 @@ is_ring_wanted(const berthi_feeder *f)
         const berthi_stage_buffer *const buffer = &f->stage.buffers[i];
         berthi_lease_line *line;
 
-        if (buffer->state != BERTHI_STAGE_FULL
+        if (buffer->state != BERTHI_STAGE_FULL || !is_within(f, buffer, share, has_both)
             || berthi_feeder_line_state_of(f, buffer)->copying > 0)
             continue;
         line = berthi_feeder_line(f, buffer);
@@ -140,19 +164,68 @@ is_ring_wanted(const berthi_feeder *f)
     return is_wanted;
 }
 
-/* Gives up what nobody waits for, of one line or (NULL) of all. */
+/* Some of it may be wanted by a line whose copies are under way. */
 static void
-drop_full(berthi_feeder *f, const berthi_lease_line *line)
+drop(berthi_feeder *f, berthi_stage_buffer *buffer)
+{
+    berthi_feeder_line_state *const state = berthi_feeder_line_state_of(f, buffer);
+
+    state->has_lost |= state->copying > 0;
+    berthi_feeder_release(f, buffer);
+}
+
+static bool
+drop_share(berthi_feeder *f, uint32_t share, bool has_both)
+{
+    bool has_any = false;
+
+    for (uint32_t i = 0; i < f->stage.allocated; i++) {
+        berthi_stage_buffer *const buffer = &f->stage.buffers[i];
+
+        if (buffer->state != BERTHI_STAGE_FULL || !is_within(f, buffer, share, has_both))
+            continue;
+        drop(f, buffer);
+        has_any = true;
+    }
+    return has_any;
+}
+
+static void
+drop_line(berthi_feeder *f, const berthi_lease_line *line)
 {
     for (uint32_t i = 0; i < f->stage.allocated; i++) {
         berthi_stage_buffer *const buffer = &f->stage.buffers[i];
 
-        if (buffer->state != BERTHI_STAGE_FULL)
-            continue;
-        if (line == NULL || line == berthi_feeder_line(f, buffer))
-            berthi_feeder_release(f, buffer);
+        if (buffer->state == BERTHI_STAGE_FULL && line == berthi_feeder_line(f, buffer))
+            drop(f, buffer);
     }
 }
+
+bool
+berthi_feeder_follow(berthi_feeder *f)
+{
+    for (uint32_t i = 0; i < f->leases->line_count && !f->has_failed; i++) {
+        berthi_lease_line *const line = &f->leases->lines[i];
+        uint64_t chunk;
+        bool is_wanted;
+
+        if (f->lines[i].is_late)
+            continue;
+        pthread_mutex_lock(&line->lock);
+        is_wanted = line->is_moved && berthi_feeder_find_missing(f, line, &chunk) != NULL;
+        line->is_moved = false;
+        pthread_mutex_unlock(&line->lock);
+        if (!is_wanted || chunk == f->cursor)
+            continue;
+        drop_line(f, line);
+        if (!line->is_cache)
+            f->cursor = chunk;
+        return true;
+    }
+    return false;
+}
+
+/* ------------------------------------------------------------- nothing goes on */
 
 /* Line's lock held. Experts are waited for as soon as they are asked for. */
 static bool
@@ -165,6 +238,26 @@ is_waited_for(const berthi_lease_line *line)
     return slot != NULL || line->is_cache;
 }
 
+/* Of a share, a line that waits for what is not in the ring, and has no copies under way. */
+static const berthi_lease_line *
+find_waiting(berthi_feeder *f, uint32_t share, uint64_t *out_chunk)
+{
+    for (uint32_t i = 0; i < f->leases->line_count; i++) {
+        berthi_lease_line *const line = &f->leases->lines[i];
+        bool is_waiting;
+
+        if (f->lines[i].copying > 0 || line->is_cache != (share == 1))
+            continue;
+        pthread_mutex_lock(&line->lock);
+        is_waiting =
+            is_waited_for(line) && berthi_feeder_find_missing(f, line, out_chunk) != NULL;
+        pthread_mutex_unlock(&line->lock);
+        if (is_waiting)
+            return line;
+    }
+    return NULL;
+}
+
 /* Until one of their copies has passed, lines that share buffers with this one are late. */
 static void
 note_late(berthi_feeder *f, const berthi_lease_line *waiting)
@@ -174,32 +267,38 @@ note_late(berthi_feeder *f, const berthi_lease_line *waiting)
                                && f->leases->lines[i].is_cache == waiting->is_cache;
 }
 
-bool
-berthi_feeder_seek(berthi_feeder *f, bool is_stuck)
+static bool
+is_filling(const berthi_feeder *f, uint32_t share)
 {
-    for (uint32_t i = 0; i < f->leases->line_count && !f->has_failed; i++) {
-        berthi_lease_line *const line = &f->leases->lines[i];
-        uint64_t chunk;
-        bool is_wanted;
+    bool is_found = false;
 
-        if (is_stuck ? f->lines[i].copying > 0 : f->lines[i].is_late)
-            continue;
-        pthread_mutex_lock(&line->lock);
-        is_wanted = (is_stuck ? is_waited_for(line) : line->is_moved)
-                    && berthi_feeder_find_missing(f, line, &chunk) != NULL;
-        line->is_moved = false;
-        pthread_mutex_unlock(&line->lock);
-        if (!is_wanted || (chunk == f->cursor && !is_stuck))
-            continue;
-        if (is_stuck && is_ring_wanted(f))
-            return true; /* whoever waits has come just now: copying goes on */
-        drop_full(f, is_stuck ? NULL : line);
-        if (!line->is_cache)
-            f->cursor = chunk;
-        if (!is_stuck)
-            return true;
-        note_late(f, line);
-        return berthi_feeder_make_room(f, berthi_feeder_share(f, chunk));
-    }
-    return false;
+    for (uint32_t i = 0; i < f->stage.allocated && !is_found; i++)
+        is_found = f->stage.buffers[i].state == BERTHI_STAGE_FILLING
+                   && is_within(f, &f->stage.buffers[i], share, false);
+    return is_found;
+}
+
+bool
+berthi_feeder_unstick(berthi_feeder *f, uint32_t share)
+{
+    const bool has_both = f->held[share] < f->room[share]
+                          && f->held[0] + f->held[1] >= f->stage.limit;
+    const uint32_t limit = f->stage.limit;
+    const berthi_lease_line *waiting = NULL;
+    bool has_changed;
+    uint64_t chunk;
+
+    if (!f->has_failed && !is_filling(f, share) && berthi_feeder_is_stuck(f, share))
+        waiting = find_waiting(f, share, &chunk);
+    if (waiting == NULL)
+        return false;
+    if (is_ring_wanted(f, share, has_both))
+        return true; /* whoever waits has come just now: copying goes on */
+    has_changed = drop_share(f, share, has_both);
+    has_changed |= !waiting->is_cache && f->cursor != chunk;
+    if (!waiting->is_cache)
+        f->cursor = chunk;
+    note_late(f, waiting);
+    /* The same once more would do nothing, for as long as the other share has the buffers. */
+    return berthi_feeder_make_room(f, share) && (has_changed || f->stage.limit != limit);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_lease_hung.c - layers and experts of several devices come through one ring that all of
- * them have pinned: while copies to some hang, others get what they ask for.
+ * them have pinned: whoever asks gets his part, beside others that ask without a pause, and
+ * while copies to some hang.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -411,6 +412,90 @@ test_experts(void)
     loaded_end(&h.l);
 }
 
+/* ------------------------------------------------------------- layers beside experts */
+
+static void
+begin_both(hanging *h)
+{
+    static const char *const pins[] = {
+        "model.layers.0.input_layernorm=cuda:0",
+        "model.layers.0.self_attn=disk",
+        "model.layers.0.block_sparse_moe.experts=disk",
+        "model.layers.1.input_layernorm=cuda:1",
+        "model.layers.1.self_attn=disk",
+        "model.layers.1.block_sparse_moe.experts=disk",
+    };
+    berth_plan_options options = loaded_options(memory_of(2));
+
+    h->devices = 2;
+    options.pins = pins;
+    options.pin_count = 6;
+    load(h, planned_moe(2, EXPERTS), &options, RING_BYTES);
+}
+
+static berth_status
+use_only_layer(user *u, uint32_t number, berth_error *error)
+{
+    const uint32_t layer = u->h->first + u->device + number;
+    const berth_status status = berth_layer_acquire(u->h->l.model, layer, NULL, error);
+
+    if (status == BERTH_OK)
+        CHECK_EQ(berth_layer_release(u->h->l.model, layer, NULL, NULL), BERTH_OK);
+    return status;
+}
+
+static user
+expert_user_of(hanging *h, uint32_t device)
+{
+    return (user){ .h = h, .device = device, .use = use_expert, .count = EXPERTS };
+}
+
+/*
+ * The ring is full of the layer of a device that nobody uses, and experts of both devices are
+ * used without a pause. A layer of the first one comes all the same, and so do experts of the
+ * second.
+ */
+static void
+see_both(bool has_hung)
+{
+    user users[3];
+    user layer;
+    uint32_t first;
+    uint32_t second;
+    hanging h = { .read = NULL };
+
+    begin_both(&h);
+    layer = (user){ .h = &h, .device = 0, .use = use_only_layer, .count = 1 };
+    users[0] = expert_user_of(&h, 0);
+    users[1] = expert_user_of(&h, 1);
+    users[2] = expert_user_of(&h, 1);
+    atomic_store(&users[2].uses, EXPERTS / 2); /* begins there */
+    if (has_hung)
+        hang(&h, 0);
+    start(&layer);
+    for (uint32_t i = 0; i < 3; i++)
+        start(&users[i]);
+    if (has_hung) {
+        berthi_sys_sleep(UINT64_C(500000000));
+        recover(&h, 0);
+    }
+    end_uses(&layer, 1);
+    end_uses(&users[1], EXPERTS);
+    end_uses(&users[2], EXPERTS);
+    end_uses(&users[0], EXPERTS);
+    first = atomic_load(&users[0].uses);
+    second = atomic_load(&users[1].uses) + atomic_load(&users[2].uses) - EXPERTS / 2;
+    CHECK_LT(first, 16 * second);
+    loaded_end(&h.l);
+}
+
+static void
+test_layers_beside_experts(void)
+{
+    see_both(false);
+    see_both(true);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -422,5 +507,6 @@ main(int argc, char **argv)
     T_RUN(test_comes_back);
     T_RUN(test_what_is_read);
     T_RUN(test_experts);
+    T_RUN(test_layers_beside_experts);
     return t_end();
 }

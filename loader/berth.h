@@ -682,7 +682,7 @@ typedef struct berth_checkpoint berth_checkpoint;
  * the files that were checked: one descriptor a shard. Any number of
  * checkpoints may be open at once. Shards that are moved or removed meanwhile
  * can be read on, by loads, leases and moves, too; those that are written to, or
- * in whose place another file stands, are BERTH_EIO ("changed").
+ * over which another file is renamed, are BERTH_EIO ("changed").
  *
  * Returns BERTH_OK, or
  *   BERTH_ENOENT        nothing there, or not readable
@@ -2265,9 +2265,9 @@ typedef struct berth_model berth_model;
  * device computes get at once what is there, and for the rest BERTH_EIO after `wait_ms`, for
  * which a prefetch of experts may wait, too; releases do not. What comes from the disk is waited
  * for by those who acquire it, for as long at most. All devices share the ring that it comes
- * through. Copies that hang keep a part of it and leave one buffer at least to each other device
- * that streams, so what those wait for goes on to come; but while a device hangs that has not
- * pinned the ring either, nothing comes for the others.
+ * through. Copies that hang keep a part of it and, unless memory is short, leave one buffer at
+ * least to each other device that streams, so what those wait for goes on to come; but while a
+ * device hangs that has not pinned the ring either, nothing comes for the others.
  *
  * Where a manifest lies beside the model, as `berth quantize` and `berth verify` write
  * it, every stored tensor that is read is held against its crc32 in the same pass, and before

@@ -27,7 +27,7 @@ bool
 berthi_side_is_replaced(const char *name)
 {
     static const char *const names[] = {
-        BERTHI_CONFIG_NAME,          "adapter_config.json", "hf_quant_config.json",
+        BERTHI_CONFIG_NAME,     "adapter_config.json", "hf_quant_config.json",
         "quantize_config.json", "quant_config.json",   NULL,
     };
 

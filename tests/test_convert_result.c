@@ -121,6 +121,7 @@ test_shards(void)
 static void
 test_read_only(void)
 {
+    const mode_t mask = umask(022); /* so that others can read what is made */
     const char *const model = converted_make_model(1, 2, false, false);
     const bool is_root = geteuid() == 0; /* who may write anywhere */
     converted c;
@@ -136,6 +137,7 @@ test_read_only(void)
     check_done(&c, model, "model.safetensors");
     CHECK_EQ(is_root ? seteuid(0) : 0, 0);
     CHECK_EQ(chmod(out, 0755), 0);
+    (void)umask(mask);
 }
 
 /* The journal of a run that was broken off at its very end goes first. */

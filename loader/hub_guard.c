@@ -10,7 +10,6 @@
 #include "loader/paths.h"
 #include "loader/temporary.h"
 
-
 /* A folder: the first `length` bytes of `path`. */
 typedef struct folder {
     const char *path;

@@ -43,6 +43,8 @@ void berthi_shape_add_pair(berthi_shape_making *m);
 void berthi_shape_add_shared(berthi_shape_making *m, const berthi_layer *layer);
 /* An MLP by itself, with biases when `has_bias`. */
 void berthi_shape_add_mlp(berthi_shape_making *m, uint64_t width, uint64_t hidden);
+/* A router, experts, and what stands beside them. */
+void berthi_shape_add_experts(berthi_shape_making *m, const berthi_layer *layer);
 /* All weights of a STATE layer but its MLP and norms. */
 void berthi_shape_add_state(berthi_shape_making *m);
 /* MEMORY: the same. */
@@ -74,5 +76,7 @@ void berthi_shape_add_extras(berthi_shape_making *m, const berthi_layer *layer);
 void berthi_shape_add_outer_extras(berthi_shape_making *m);
 /* What it ends in. */
 void berthi_shape_add_ending(berthi_shape_making *m);
+/* What the class keeps from quantizers, or in float32, of all that was added. */
+void berthi_shape_leave_plain(berthi_weight_list *list, const berthi_family *family);
 
 #endif

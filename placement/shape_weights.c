@@ -233,59 +233,6 @@ berthi_shape_add_mlp(berthi_shape_making *m, uint64_t width, uint64_t hidden)
         berthi_shape_add_vector(m, names->down, hidden);
 }
 
-/* Those from `first` on lie in one tensor a matrix: no row of it is one of INT8. */
-static void
-stack(berthi_weight_list *list, uint32_t first, uint64_t experts)
-{
-    for (uint32_t i = first; i < list->count; i++)
-        if (list->items[i].role == BERTHI_WEIGHT_EXPERT)
-            list->items[i].stack = experts;
-}
-
-static void
-add_experts(berthi_shape_making *m, const berthi_layer *layer)
-{
-    const uint64_t layers = m->count;
-    const uint64_t hidden = m->shape->hidden;
-    const uint64_t latent = m->shape->expert_latent;
-    const uint64_t choices = layer->experts + m->shape->idle_experts;
-    const uint32_t first = m->out->count;
-
-    if (m->shape->router_width > 0)
-        berthi_shape_add_router(m, layer);
-    else
-        berthi_shape_add_matrix(m, "gate", BERTHI_WEIGHT_OTHER, choices, hidden);
-    if (berthi_shape_has(m, BERTHI_FAMILY_COMPRESSED))
-        berthi_shape_add_choice(m, layer);
-    else if (m->shape->has_correction || m->shape->has_router_bias
-             || berthi_shape_has(m, BERTHI_FAMILY_EXPERT_BIAS))
-        berthi_shape_add_vector(m, "gate", choices);
-    m->role = BERTHI_WEIGHT_EXPERT;
-    m->count = layers * layer->experts;
-    m->has_bias =
-        berthi_shape_has(m, BERTHI_FAMILY_EXPERT_BIAS)
-        || (m->has_bias && berthi_shape_has_trait(m, BERTHI_TRAIT_SPARSE_PAIR));
-    berthi_shape_add_mlp(m, layer->expert_intermediate, latent > 0 ? latent : hidden);
-    if (berthi_shape_has_trait(m, BERTHI_TRAIT_ONE_TENSOR))
-        stack(m->out, first, layer->experts);
-    m->role = BERTHI_WEIGHT_LINEAR;
-    m->count = layers;
-    m->has_bias = m->shape->has_mlp_bias;
-    if (latent > 0) {
-        berthi_shape_add_linear(m, "fc1_latent_proj", latent, hidden);
-        berthi_shape_add_linear(m, "fc2_latent_proj", hidden, latent);
-    }
-    if (layer->shared_intermediate > 0)
-        berthi_shape_add_mlp(m, layer->shared_intermediate, hidden);
-    if (berthi_shape_has(m, BERTHI_FAMILY_BESIDE)) {
-        berthi_shape_add_vector(m, "scale", hidden);
-        berthi_shape_add_vector(m, "per_expert_scale", layer->experts);
-        berthi_shape_add_norms(m, hidden, 3);
-    }
-    if (layer->shared_intermediate > 0 && berthi_shape_has(m, BERTHI_FAMILY_SHARED_GATE))
-        berthi_shape_add_vector(m, "shared_expert_gate", hidden);
-}
-
 /* What a layer makes of its part of that table. */
 static void
 add_layer_words(berthi_shape_making *m)
@@ -362,7 +309,7 @@ add_layers(berthi_shape_making *m, uint32_t kind)
         add_heads(m, layer, hidden, source);
     m->has_bias = m->shape->has_mlp_bias;
     if (layer->experts > 0)
-        add_experts(m, layer);
+        berthi_shape_add_experts(m, layer);
     else if (layer->intermediate > 0)
         berthi_shape_add_mlp(m, layer->intermediate, hidden);
     add_layer_words(m);
@@ -461,26 +408,6 @@ add_end(berthi_shape_making *m)
     berthi_shape_add_ending(m);
 }
 
-/* What transformers quantizes nowhere: layers of a derived class, and what it keeps in f32. */
-static void
-leave_plain(berthi_shape_making *m)
-{
-    const bool is_derived = berthi_shape_has_trait(m, BERTHI_TRAIT_OWN_LINEARS);
-    const char *const kept = berthi_shape_has_trait(m, BERTHI_TRAIT_DOWN_IN_F32)
-                                 ? m->shape->family->names->down
-                                 : NULL;
-
-    for (uint32_t i = 0; i < m->out->count; i++) {
-        berthi_weight *const weight = &m->out->items[i];
-
-        if (weight->role != BERTHI_WEIGHT_LINEAR || (!is_derived && weight->module != kept))
-            continue;
-        weight->role = BERTHI_WEIGHT_OTHER;
-        weight->is_derived = true;
-        weight->is_f32_in_f16 = !is_derived;
-    }
-}
-
 void
 berthi_shape_weights(const berthi_shape *shape, berthi_weight_list *out)
 {
@@ -494,5 +421,5 @@ berthi_shape_weights(const berthi_shape *shape, berthi_weight_list *out)
     for (uint32_t i = 0; i < shape->kind_count; i++)
         add_layers(&m, i);
     add_end(&m);
-    leave_plain(&m);
+    berthi_shape_leave_plain(out, shape->family);
 }

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shape_experts.c - experts, their router, and those that all tokens take; see shape.h. */
+#include "placement/shape_making.h"
+
+/* Those from `first` on lie in one tensor a matrix: no row of it is one of INT8. */
+static void
+stack(berthi_weight_list *list, uint32_t first, uint64_t experts)
+{
+    for (uint32_t i = first; i < list->count; i++)
+        if (list->items[i].role == BERTHI_WEIGHT_EXPERT)
+            list->items[i].stack = experts;
+}
+
+void
+berthi_shape_add_experts(berthi_shape_making *m, const berthi_layer *layer)
+{
+    const uint64_t layers = m->count;
+    const uint64_t hidden = m->shape->hidden;
+    const uint64_t latent = m->shape->expert_latent;
+    const uint64_t choices = layer->experts + m->shape->idle_experts;
+    const uint32_t first = m->out->count;
+
+    if (m->shape->router_width > 0)
+        berthi_shape_add_router(m, layer);
+    else
+        berthi_shape_add_matrix(m, "gate", BERTHI_WEIGHT_OTHER, choices, hidden);
+    if (berthi_shape_has(m, BERTHI_FAMILY_COMPRESSED))
+        berthi_shape_add_choice(m, layer);
+    else if (m->shape->has_correction || m->shape->has_router_bias
+             || berthi_shape_has(m, BERTHI_FAMILY_EXPERT_BIAS))
+        berthi_shape_add_vector(m, "gate", choices);
+    m->role = BERTHI_WEIGHT_EXPERT;
+    m->count = layers * layer->experts;
+    m->has_bias =
+        berthi_shape_has(m, BERTHI_FAMILY_EXPERT_BIAS)
+        || (m->has_bias && berthi_shape_has_trait(m, BERTHI_TRAIT_SPARSE_PAIR));
+    berthi_shape_add_mlp(m, layer->expert_intermediate, latent > 0 ? latent : hidden);
+    if (berthi_shape_has_trait(m, BERTHI_TRAIT_ONE_TENSOR))
+        stack(m->out, first, layer->experts);
+    m->role = BERTHI_WEIGHT_LINEAR;
+    m->count = layers;
+    m->has_bias = m->shape->has_mlp_bias;
+    if (latent > 0) {
+        berthi_shape_add_linear(m, "fc1_latent_proj", latent, hidden);
+        berthi_shape_add_linear(m, "fc2_latent_proj", hidden, latent);
+    }
+    if (layer->shared_intermediate > 0)
+        berthi_shape_add_mlp(m, layer->shared_intermediate, hidden);
+    if (berthi_shape_has(m, BERTHI_FAMILY_BESIDE)) {
+        berthi_shape_add_vector(m, "scale", hidden);
+        berthi_shape_add_vector(m, "per_expert_scale", layer->experts);
+        berthi_shape_add_norms(m, hidden, 3);
+    }
+    if (layer->shared_intermediate > 0 && berthi_shape_has(m, BERTHI_FAMILY_SHARED_GATE))
+        berthi_shape_add_vector(m, "shared_expert_gate", hidden);
+}

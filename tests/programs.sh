@@ -86,6 +86,7 @@ estimate             threadless
 estimate_api         threadless
 estimate_ending      threadless coverage
 estimate_fit         threadless
+estimate_headers     threadless coverage
 estimate_kinds       threadless coverage
 estimate_layers      threadless coverage
 estimate_refuse      threadless coverage

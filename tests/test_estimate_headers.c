@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_estimate_headers.c - small models of all model types that the library saves: what an
+ * estimate says from config.json alone is what it says of the headers, part by part. The
+ * models are interop/estimate_headers.py's, which asks the library itself what it
+ * quantizes.
+ */
+#define _XOPEN_SOURCE 700
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "loader/berth.h"
+#include "tests/fixture.h"
+#include "tests/t.h"
+
+#define RANKS 8
+
+static berth_context *context;
+
+/* As both are asked for. */
+typedef struct way {
+    const char *type; /* NULL: as stored */
+    int32_t dtype;
+    int32_t double_quant;
+    uint32_t block_size;
+    int32_t keeps_experts;
+    int32_t method; /* berth_train_method, or INFERENCE */
+} way;
+
+#define INFERENCE (-1)
+
+static const way ways[] = {
+    { NULL, -1, 0, 0, 1, INFERENCE },
+    { NULL, BERTH_F16, 0, 0, 1, INFERENCE },
+    { "nf4", BERTH_BF16, 0, 0, 0, INFERENCE },
+    { "nf4", BERTH_F16, 1, 0, 1, INFERENCE },
+    { "fp4", BERTH_BF16, 1, 256, 0, INFERENCE },
+    { "fp4", BERTH_F16, 0, 4096, 1, INFERENCE },
+    { "int8", BERTH_F16, 0, 0, 0, INFERENCE },
+    { "int8", BERTH_BF16, 0, 0, 1, INFERENCE },
+    { NULL, BERTH_BF16, 0, 0, 1, BERTH_TRAIN_LORA },
+    { NULL, BERTH_F16, 0, 0, 1, BERTH_TRAIN_FULL },
+    { "nf4", BERTH_BF16, 0, 0, 0, BERTH_TRAIN_LORA },
+};
+
+/* Those whose estimates differ still. */
+static const char *const others[] = {
+    "afmoe", "aria_text", "axk1", "deepseek_v3", "deepseek_v32", "dots1", "ernie4_5_moe",
+    "exaone_moe", "flint", "glm4_moe", "glm4_moe_lite", "glm4v_moe_text", "gpt_oss",
+    "granitemoe", "granitemoe_swa", "granitemoeshared", "hrm_text", "hunyuan_v1_moe",
+    "hy_v3", "jetmoe", "kolibri1", "llama4_text", "mimo_v2_flash", "mistral4",
+    "nemotron_h", "phimoe", "qwen2_moe", "qwen3_5_moe_text", "qwen3_next",
+    "qwen3_omni_moe_text", "qwen3_vl_moe_text", "rwkv", "solar_open", "xlstm", "deberta",
+    "esm", "gte", "ibert", "jina_embeddings_v3", "marian", "mra", "mt5", "nomic_bert",
+    "switch_transformers", "t5", "umt5", "hy_v4", "fsmt", "bailing_hybrid",
+    "deepseek_v4", "glm_moe_dsa",
+};
+
+/* -------------------------------------------------------------------- the models */
+
+static void
+add_tensor(fixture_builder *builder, const char *name, const char *dtype, const char *shape)
+{
+    uint64_t sizes[RANKS];
+    uint32_t rank = 0;
+    char *end;
+
+    for (; *shape != '-' && *shape != '\0' && rank < RANKS; shape = end + (*end == 'x'))
+        sizes[rank++] = strtoull(shape, &end, 10);
+    fixture_add_sparse(builder, name, dtype, rank, sizes);
+}
+
+/* "layers.0-1.mlp.experts.0-2.up" is six names. */
+static void
+add_range(fixture_builder *builder, const char *name, const char *dtype, const char *shape)
+{
+    const char *dash = strchr(name, '-');
+    uint64_t first;
+    uint64_t last;
+    const char *begin = dash;
+    char *end;
+
+    while (dash != NULL && (dash[1] < '0' || dash[1] > '9'))
+        begin = dash = strchr(dash + 1, '-');
+    if (dash == NULL) {
+        add_tensor(builder, name, dtype, shape);
+        return;
+    }
+    while (begin > name && begin[-1] != '.')
+        begin--;
+    first = strtoull(begin, NULL, 10);
+    last = strtoull(dash + 1, &end, 10);
+    for (uint64_t i = first; i <= last; i++)
+        add_range(builder,
+                  fixture_format("%.*s%llu%s", (int)(begin - name), name,
+                                 (unsigned long long)i, end),
+                  dtype, shape);
+}
+
+/* Its headers in `folder`; gives what follows it. */
+static char *
+make(char *lines, const char *folder)
+{
+    fixture_builder *const builder = fixture_begin();
+
+    while (*lines != '\0' && strncmp(lines, "model ", 6) != 0) {
+        char *const end = lines + strcspn(lines, "\n");
+        char *dtype;
+        char *shape;
+
+        *end = '\0';
+        dtype = strchr(lines, ' ');
+        *dtype++ = '\0';
+        shape = strchr(dtype, ' ');
+        *shape++ = '\0';
+        add_range(builder, lines, dtype, shape);
+        lines = end + 1;
+    }
+    fixture_finish(builder, fixture_format("%s/model.safetensors", folder));
+    return lines;
+}
+
+/* --------------------------------------------------------------------- comparing */
+
+static berth_estimate *
+estimate_of(const berth_shape *shape, const way *w)
+{
+    berth_estimate_options options;
+    berth_train_options train;
+    berth_estimate *estimate = NULL;
+    berth_error error;
+
+    berth_estimate_options_init(&options);
+    berth_train_options_init(&train);
+    train.method = w->method;
+    options.type = w->type;
+    options.dtype = w->dtype;
+    options.double_quant = w->double_quant;
+    options.block_size = w->block_size;
+    options.keeps_experts = w->keeps_experts;
+    options.context = 1;
+    options.train = w->method == INFERENCE ? NULL : &train;
+    if (!CHECK_EQ(berth_estimate_create(context, shape, &options, &estimate, &error),
+                  BERTH_OK))
+        T_NOTE("%s", error.message);
+    return estimate;
+}
+
+/* False: some part that takes memory is of another size. */
+static bool
+is_same(const berth_estimate *a, const berth_estimate *b, const char **key)
+{
+    berth_estimate_summary first;
+    berth_estimate_summary second;
+    berth_estimate_part one;
+    berth_estimate_part other;
+
+    berth_estimate_get(a, &first);
+    berth_estimate_get(b, &second);
+    *key = "parts";
+    for (uint32_t i = 0; i < first.part_count && i < second.part_count; i++) {
+        CHECK_EQ(berth_estimate_get_part(a, i, &one), BERTH_OK);
+        CHECK_EQ(berth_estimate_get_part(b, i, &other), BERTH_OK);
+        *key = one.key;
+        if (strcmp(one.key, other.key) != 0
+            || (one.place != BERTH_PLACE_NONE && one.bytes != other.bytes))
+            return false;
+    }
+    return first.part_count == second.part_count;
+}
+
+static bool
+is_other(const char *model_type)
+{
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(others[i], model_type) == 0)
+            return true;
+    return false;
+}
+
+static void
+compare(const char *folder, const char *bare)
+{
+    berth_shape *headers = NULL;
+    berth_shape *config = NULL;
+    berth_shape_summary summary;
+    berth_error error;
+    bool is_all_same = true;
+
+    if (!CHECK_EQ(berth_shape_open(context, folder, NULL, &headers, &error), BERTH_OK)
+        || !CHECK_EQ(berth_shape_open(context, bare, NULL, &config, &error), BERTH_OK)) {
+        T_NOTE("%s", error.message);
+        berth_shape_close(headers);
+        return;
+    }
+    berth_shape_get(config, &summary);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        berth_estimate *const a = estimate_of(headers, &ways[i]);
+        berth_estimate *const b = estimate_of(config, &ways[i]);
+        const char *key = "";
+
+        if (a != NULL && b != NULL && !is_same(a, b, &key)) {
+            if (is_all_same && !is_other(summary.model_type))
+                T_NOTE("%s, way %zu: %s", summary.model_type, i, key);
+            is_all_same = false;
+        }
+        berth_estimate_destroy(a);
+        berth_estimate_destroy(b);
+    }
+    if (!CHECK_EQ(is_all_same, !is_other(summary.model_type)))
+        T_NOTE("%s", summary.model_type);
+    berth_shape_close(headers);
+    berth_shape_close(config);
+}
+
+static void
+test_all_types(void)
+{
+    char *const text = fixture_read("tests/data/headers.txt", NULL);
+    char *at = text;
+    uint32_t count = 0;
+
+    while (CHECK(at != NULL) && strncmp(at, "model ", 6) == 0) {
+        const char *const folder = fixture_folder();
+        const char *const bare = fixture_folder();
+        const char *const config = at + strlen("model ");
+
+        at += strcspn(at, "\n");
+        *at++ = '\0';
+        fixture_text(fixture_format("%s/config.json", folder), config);
+        fixture_text(fixture_format("%s/config.json", bare), config);
+        at = make(at, folder);
+        compare(folder, bare);
+        count++;
+    }
+    CHECK_EQ(*at, '\0');
+    CHECK_EQ(count, 187);
+    free(text);
+}
+
+int
+main(int argc, char **argv)
+{
+    T_MAIN_BEGIN(argc, argv);
+    CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
+    T_RUN(test_all_types);
+    berth_context_destroy(context);
+    T_MAIN_END;
+}

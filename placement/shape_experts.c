@@ -11,6 +11,21 @@ stack(berthi_weight_list *list, uint32_t first, uint64_t experts)
             list->items[i].stack = experts;
 }
 
+/* Routers' corrections are kept in f32: beside quantized weights at least, but for some. */
+static void
+add_correction(berthi_shape_making *m, uint64_t choices)
+{
+    const bool is_kept =
+        m->shape->has_correction && !berthi_shape_has_trait(m, BERTHI_TRAIT_CAST_CHOICE);
+    berthi_weight *weight;
+
+    berthi_shape_add_vector(m, "gate", choices);
+    weight = &m->out->items[m->out->count - 1];
+    weight->is_f32 = is_kept && berthi_shape_has_trait(m, BERTHI_TRAIT_F32_CHOICE);
+    weight->is_f32_in_f16 = is_kept;
+    weight->is_f32_in_bf16 = is_kept;
+}
+
 void
 berthi_shape_add_experts(berthi_shape_making *m, const berthi_layer *layer)
 {
@@ -28,7 +43,7 @@ berthi_shape_add_experts(berthi_shape_making *m, const berthi_layer *layer)
         berthi_shape_add_choice(m, layer);
     else if (m->shape->has_correction || m->shape->has_router_bias
              || berthi_shape_has(m, BERTHI_FAMILY_EXPERT_BIAS))
-        berthi_shape_add_vector(m, "gate", choices);
+        add_correction(m, choices);
     m->role = BERTHI_WEIGHT_EXPERT;
     m->count = layers * layer->experts;
     m->has_bias =
@@ -51,6 +66,7 @@ berthi_shape_add_experts(berthi_shape_making *m, const berthi_layer *layer)
         berthi_shape_add_vector(m, "per_expert_scale", layer->experts);
         berthi_shape_add_norms(m, hidden, 3);
     }
+    m->has_bias = false;
     if (layer->shared_intermediate > 0 && berthi_shape_has(m, BERTHI_FAMILY_SHARED_GATE))
-        berthi_shape_add_vector(m, "shared_expert_gate", hidden);
+        berthi_shape_add_linear(m, "shared_expert_gate", 1, hidden);
 }

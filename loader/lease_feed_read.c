@@ -238,9 +238,9 @@ is_waited_for(const berthi_lease_line *line)
     return slot != NULL || line->is_cache;
 }
 
-/* Of a share, a line that waits for what is not in the ring, and has no copies under way. */
-static const berthi_lease_line *
-find_waiting(berthi_feeder *f, uint32_t share, uint64_t *out_chunk)
+/* Whether a line of the share waits for what is not in the ring, and has no copies under way. */
+static bool
+find_waited(berthi_feeder *f, uint32_t share, uint64_t *out_chunk)
 {
     for (uint32_t i = 0; i < f->leases->line_count; i++) {
         berthi_lease_line *const line = &f->leases->lines[i];
@@ -253,18 +253,18 @@ find_waiting(berthi_feeder *f, uint32_t share, uint64_t *out_chunk)
             is_waited_for(line) && berthi_feeder_find_missing(f, line, out_chunk) != NULL;
         pthread_mutex_unlock(&line->lock);
         if (is_waiting)
-            return line;
+            return true;
     }
-    return NULL;
+    return false;
 }
 
-/* Until one of their copies has passed, lines that share buffers with this one are late. */
+/* Until one of their copies has passed, lines of the share are late. */
 static void
-note_late(berthi_feeder *f, const berthi_lease_line *waiting)
+note_late(berthi_feeder *f, uint32_t share)
 {
     for (uint32_t i = 0; i < f->leases->line_count; i++)
-        f->lines[i].is_late |= f->lines[i].copying > 0
-                               && f->leases->lines[i].is_cache == waiting->is_cache;
+        f->lines[i].is_late |=
+            f->lines[i].copying > 0 && f->leases->lines[i].is_cache == (share == 1);
 }
 
 static bool
@@ -284,21 +284,20 @@ berthi_feeder_unstick(berthi_feeder *f, uint32_t share)
     const bool has_both = f->held[share] < f->room[share]
                           && f->held[0] + f->held[1] >= f->stage.limit;
     const uint32_t limit = f->stage.limit;
-    const berthi_lease_line *waiting = NULL;
     bool has_changed;
     uint64_t chunk;
 
-    if (!f->has_failed && !is_filling(f, share) && berthi_feeder_is_stuck(f, share))
-        waiting = find_waiting(f, share, &chunk);
-    if (waiting == NULL)
+    if (f->has_failed || is_filling(f, share) || !berthi_feeder_is_stuck(f, share)
+        || !find_waited(f, share, &chunk))
         return false;
     if (is_ring_wanted(f, share, has_both))
         return true; /* whoever waits has come just now: copying goes on */
     has_changed = drop_share(f, share, has_both);
-    has_changed |= !waiting->is_cache && f->cursor != chunk;
-    if (!waiting->is_cache)
+    if (share == 0) {
+        has_changed |= f->cursor != chunk;
         f->cursor = chunk;
-    note_late(f, waiting);
+    }
+    note_late(f, share);
     /* The same once more would do nothing, for as long as the other share has the buffers. */
     return berthi_feeder_make_room(f, share) && (has_changed || f->stage.limit != limit);
 }

@@ -140,6 +140,22 @@ read_shared(berthi_shape_reading *r, berthi_layer_rules *rules)
                                                r->layer.heads, 0);
 }
 
+/* What classes whose layers are made in a way of their own are told of experts, they ignore. */
+static bool
+can_have_experts(berthi_shape_reading *r)
+{
+    const uint64_t traits = r->shape->family->traits;
+    const bool is_beside = r->shape->family->flags & BERTHI_FAMILY_BESIDE;
+
+    if (traits
+        & (BERTHI_TRAIT_KEY_STEPS | BERTHI_TRAIT_BOTTLENECK | BERTHI_TRAIT_GROUPED
+           | BERTHI_TRAIT_SPANS))
+        return false;
+    /* Gemma 4 may have the number of them without them. */
+    return berthi_shape_flag(r, "enable_moe_block", !is_beside)
+           && berthi_shape_flag(r, "is_moe", true);
+}
+
 /* Of the layers with experts: numbers of the MLP, and which layers they are. */
 static void
 read_experts(berthi_shape_reading *r, berthi_layer_rules *rules)
@@ -150,11 +166,7 @@ read_experts(berthi_shape_reading *r, berthi_layer_rules *rules)
     berthi_layer *const sparse = &rules->sparse;
     uint64_t shared;
 
-    /* Gemma 4 may have the number of them without them. */
-    if (berthi_shape_flag(r, "enable_moe_block",
-                          (r->shape->family->flags & BERTHI_FAMILY_BESIDE) == 0)
-        && berthi_shape_flag(r, "is_moe", true)
-        && (r->shape->family->traits & BERTHI_TRAIT_KEY_STEPS) == 0)
+    if (can_have_experts(r))
         sparse->experts = berthi_shape_number(r, expert_keys, 0, most, 0);
     /* Jamba's one expert is an MLP. */
     if (sparse->experts == 1 && berthi_json_find(r->model, "expert_layer_period") != NULL)

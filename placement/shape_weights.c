@@ -18,42 +18,40 @@ berthi_shape_has_trait(const berthi_shape_making *m, uint64_t traits)
 
 /* ---------------------------------------------------------------------- adding */
 
-static berthi_weight *
-add(berthi_shape_making *m, const char *module, int32_t role)
+/*
+ * What has no elements, or is in no layer, is not there: numbers of a file need not go
+ * together, like layers without attention where another table goes by their heads.
+ */
+static void
+add(berthi_shape_making *m, const berthi_weight *made)
 {
     berthi_weight_list *const list = m->out;
     berthi_weight *weight;
 
+    if (m->count == 0 || made->shape[0] == 0 || (made->rank == 2 && made->shape[1] == 0))
+        return;
     list->is_cut |= list->count == BERTHI_WEIGHT_KINDS;
     list->count -= list->is_cut;
     weight = &list->items[list->count++];
-    memset(weight, 0, sizeof *weight);
-    weight->module = module;
-    weight->role = role;
+    *weight = *made;
     weight->dtype = m->shape->dtype;
     weight->layer = m->layer;
     weight->count = m->count;
-    return weight;
 }
 
 void
 berthi_shape_add_vector(berthi_shape_making *m, const char *module, uint64_t elements)
 {
-    berthi_weight *const weight = add(m, module, BERTHI_WEIGHT_OTHER);
-
-    weight->rank = 1;
-    weight->shape[0] = elements;
+    add(m, &(berthi_weight){ .module = module, .role = BERTHI_WEIGHT_OTHER, .rank = 1,
+                             .shape = { elements } });
 }
 
 void
 berthi_shape_add_matrix(berthi_shape_making *m, const char *module, int32_t role,
                         uint64_t rows, uint64_t columns)
 {
-    berthi_weight *const weight = add(m, module, role);
-
-    weight->rank = 2;
-    weight->shape[0] = rows;
-    weight->shape[1] = columns;
+    add(m, &(berthi_weight){ .module = module, .role = role, .rank = 2,
+                             .shape = { rows, columns } });
 }
 
 void
@@ -79,8 +77,7 @@ berthi_shape_add_norms(berthi_shape_making *m, uint64_t elements, uint64_t norms
     const uint64_t count = m->count;
 
     m->count *= norms * (m->shape->has_norm_bias ? 2 : 1);
-    if (m->count > 0)
-        berthi_shape_add_vector(m, "norm", elements);
+    berthi_shape_add_vector(m, "norm", elements);
     m->count = count;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* drawn.c - maps made by hand. */
+/* drawn.c - see drawn.h. */
 #define _POSIX_C_SOURCE 200809L
 
 #include "tests/drawn.h"
@@ -8,6 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "tests/fixture.h"
+#include "tests/printed.h"
+#include "tests/t.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
@@ -73,6 +77,15 @@ drawn_tensor(draw_map *map, const char *name, uint32_t tier, uint64_t bytes,
     layer->cause = BERTH_PLAN_SHORT;
     layer->link_bytes += bytes;
     map->summary.link_bytes += bytes;
+}
+
+void
+drawn_plain_layer(draw_map *map, const char *name, uint32_t home, uint32_t tier,
+                  uint64_t bytes)
+{
+    drawn_layer(map, name, home, "why");
+    drawn_tensor(map, fixture_format("%s.weight", name), tier, bytes, BERTH_ENCODING_NATIVE,
+                 BERTH_F32, false);
 }
 
 void
@@ -200,4 +213,56 @@ drawn_experts(draw_map *map)
     }
     map->summary.type = BERTH_ENCODING_NF4;
     drawn_finish(map);
+}
+
+/* ----------------------------------------------------------------------- drawing */
+
+const screen drawn_unicode = { .has_unicode = true };
+const screen drawn_ascii = { .has_unicode = false };
+const screen drawn_colourful = { .has_unicode = true, .has_colour = true };
+
+static const char *path;
+static output out;
+
+void
+drawn_begin(void)
+{
+    path = printed_begin(&out);
+}
+
+output *
+drawn_out(void)
+{
+    return &out;
+}
+
+const char *
+drawn_written(size_t *length)
+{
+    return printed_end(&out, path, length);
+}
+
+void
+drawn_check_golden(const char *name)
+{
+    const char *const golden = fixture_format("tests/data/map/%s", name);
+    const char *const text = drawn_written(NULL);
+    char *expected;
+
+    if (getenv("UPDATE") != NULL)
+        fixture_text(golden, text);
+    expected = fixture_read(golden, NULL);
+    if (!CHECK(strcmp(text, expected) == 0))
+        T_NOTE("%s differs", name);
+    free(expected);
+}
+
+size_t
+drawn_count(const char *text, const char *word)
+{
+    size_t count = 0;
+
+    for (; (text = strstr(text, word)) != NULL; text += strlen(word))
+        count++;
+    return count;
 }

@@ -80,6 +80,8 @@ devices_api          coverage
 digest               threadless
 digits               threadless
 draw                 threadless
+draw_pages           threadless
+draw_words           threadless
 duration             threadless
 escape               threadless coverage
 estimate             threadless

@@ -112,6 +112,7 @@ home_ranges          threadless
 home_shapes          threadless
 host                 threadless arm arm-plain
 host_api             threadless
+host_groups          threadless
 hub                  threadless coverage
 hub_cache            threadless coverage
 hung                 waits

@@ -174,6 +174,7 @@ plan_bound           threadless coverage
 plan_check           threadless coverage
 plan_experts         threadless coverage
 plan_follow          threadless coverage
+plan_given           threadless coverage
 plan_json            threadless coverage
 plan_layers          threadless coverage
 plan_make            threadless coverage
@@ -181,6 +182,7 @@ plan_map             threadless coverage
 plan_predict         threadless coverage
 plan_refused         threadless coverage
 plan_stay            threadless coverage
+plan_summary         threadless coverage
 plan_train           threadless coverage
 plan_train_json      threadless coverage
 plan_train_map       threadless coverage

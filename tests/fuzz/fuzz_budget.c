@@ -9,12 +9,7 @@
 #include <string.h>
 
 #include "placement/budget.h"
-
-#define REQUIRE(condition) \
-    do { \
-        if (!(condition)) \
-            __builtin_trap(); \
-    } while (0)
+#include "tests/fuzz/require.h"
 
 /* "0=123,cpu=456"; 24 bytes of name and 309 digits for each device. */
 static char *

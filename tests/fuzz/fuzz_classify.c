@@ -14,13 +14,8 @@
 #include <string.h>
 
 #include "quant/format.h"
+#include "tests/fuzz/require.h"
 #include "tests/tensors.h"
-
-#define REQUIRE(condition) \
-    do { \
-        if (!(condition)) \
-            __builtin_trap(); \
-    } while (0)
 
 #define MAX_TENSORS 24
 #define COUNT(table) (sizeof table / sizeof *table)

@@ -10,12 +10,7 @@
 #include "kernels/utf8.h"
 #include "quant/config.h"
 #include "quant/format.h"
-
-#define REQUIRE(condition) \
-    do { \
-        if (!(condition)) \
-            __builtin_trap(); \
-    } while (0)
+#include "tests/fuzz/require.h"
 
 static void
 check_text(const char *text)

@@ -10,12 +10,7 @@
 
 #include "quant/config.h"
 #include "quant/config_write.h"
-
-#define REQUIRE(condition) \
-    do { \
-        if (!(condition)) \
-            __builtin_trap(); \
-    } while (0)
+#include "tests/fuzz/require.h"
 
 typedef struct text {
     char *bytes;

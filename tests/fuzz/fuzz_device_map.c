@@ -11,13 +11,8 @@
 
 #include "placement/device_map.h"
 #include "tests/fuzz/json_text.h"
+#include "tests/fuzz/require.h"
 #include "tests/mapped.h"
-
-#define REQUIRE(condition) \
-    do { \
-        if (!(condition)) \
-            __builtin_trap(); \
-    } while (0)
 
 static void
 check_lines(const berthi_device_map *map)

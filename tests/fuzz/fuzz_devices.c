@@ -5,13 +5,8 @@
 #include <string.h>
 
 #include "kernels/sim_words.h"
+#include "tests/fuzz/require.h"
 #include "tests/sim_printed.h"
-
-#define REQUIRE(condition) \
-    do { \
-        if (!(condition)) \
-            __builtin_trap(); \
-    } while (0)
 
 /* Every value within what the key takes. */
 static void

@@ -10,15 +10,9 @@
 
 #include "loader/hub.h"
 #include "loader/sniff.h"
+#include "tests/fuzz/require.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void
-must(bool holds)
-{
-    if (!holds)
-        __builtin_trap();
-}
 
 /* No component of `length` bytes that is empty, begins with a dot or a dash. */
 static void
@@ -27,10 +21,10 @@ check_components(const char *text, size_t length)
     for (size_t i = 0; i < length; i++) {
         const bool begins = i == 0 || text[i - 1] == '/';
 
-        must((unsigned char)text[i] > 0x20 && text[i] != '\\');
-        must(!begins || (text[i] != '.' && text[i] != '-' && text[i] != '/'));
+        REQUIRE((unsigned char)text[i] > 0x20 && text[i] != '\\');
+        REQUIRE(!begins || (text[i] != '.' && text[i] != '-' && text[i] != '/'));
     }
-    must(length > 0 && text[length - 1] != '/');
+    REQUIRE(length > 0 && text[length - 1] != '/');
 }
 
 static void
@@ -41,8 +35,8 @@ check_name(const char *text)
 
     if (!berthi_hub_is_name(text, &name, &problem))
         return;
-    must(problem == NULL && strstr(text, "..") == NULL);
-    must(memchr(name.name, '/', name.name_length) == NULL);
+    REQUIRE(problem == NULL && strstr(text, "..") == NULL);
+    REQUIRE(memchr(name.name, '/', name.name_length) == NULL);
     check_components(name.name, name.name_length);
     check_components(name.revision, strlen(name.revision));
     if (name.organisation != NULL)
@@ -56,11 +50,11 @@ check_paths(const char *text)
     const uint64_t length = berthi_hub_home_length(text, &commit);
     const char *const digest = berthi_hub_blob_digest(text);
 
-    must((length > 0) == (commit != NULL));
-    must(commit == NULL
-         || berthi_hub_is_hex(commit, BERTHI_HUB_COMMIT, BERTHI_HUB_COMMIT));
-    must(length < strlen(text) || length == 0);
-    must(digest == NULL || strlen(digest) == BERTHI_HUB_DIGEST);
+    REQUIRE((length > 0) == (commit != NULL));
+    REQUIRE(commit == NULL
+            || berthi_hub_is_hex(commit, BERTHI_HUB_COMMIT, BERTHI_HUB_COMMIT));
+    REQUIRE(length < strlen(text) || length == 0);
+    REQUIRE(digest == NULL || strlen(digest) == BERTHI_HUB_DIGEST);
 }
 
 static void
@@ -74,16 +68,16 @@ check_tree(const char *text, size_t length)
     memcpy(copy, text, length);
     berthi_hub_tree_find(copy, length, "model.safetensors", &listed);
     free(copy);
-    must(listed.is_readable || !listed.is_listed);
-    must(listed.is_listed || !listed.has_bytes);
-    must(listed.has_bytes || listed.bytes == 0);
+    REQUIRE(listed.is_readable || !listed.is_listed);
+    REQUIRE(listed.is_listed || !listed.has_bytes);
+    REQUIRE(listed.has_bytes || listed.bytes == 0);
     if (!listed.has_bytes)
         return;
     snprintf(printed, sizeof printed,
              "{\"files\":{\"model.safetensors\":{\"size\":%llu}}}",
              (unsigned long long)listed.bytes);
     berthi_hub_tree_find(printed, strlen(printed), "model.safetensors", &again);
-    must(again.is_readable && again.is_listed && again.bytes == listed.bytes);
+    REQUIRE(again.is_readable && again.is_listed && again.bytes == listed.bytes);
 }
 
 static void
@@ -93,9 +87,9 @@ check_sniff(const uint8_t *data, size_t size)
 
     berthi_sniff_look(data, size < BERTHI_SNIFF_BYTES ? size : BERTHI_SNIFF_BYTES,
                       &sniff);
-    must((sniff.reason == BERTH_REASON_NONE) == (sniff.what == NULL));
-    must(sniff.reason == BERTH_REASON_LFS_POINTER || !sniff.has_promised_bytes);
-    must(strlen(sniff.promised_sha256) == 0 || strlen(sniff.promised_sha256) == 64);
+    REQUIRE((sniff.reason == BERTH_REASON_NONE) == (sniff.what == NULL));
+    REQUIRE(sniff.reason == BERTH_REASON_LFS_POINTER || !sniff.has_promised_bytes);
+    REQUIRE(strlen(sniff.promised_sha256) == 0 || strlen(sniff.promised_sha256) == 64);
 }
 
 int
@@ -110,8 +104,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(text, data + 1, size - 1);
     text[size - 1] = '\0';
     commit = berthi_hub_ref_commit(text, size - 1);
-    must(commit == NULL
-         || berthi_hub_is_hex(commit, BERTHI_HUB_COMMIT, BERTHI_HUB_COMMIT));
+    REQUIRE(commit == NULL
+            || berthi_hub_is_hex(commit, BERTHI_HUB_COMMIT, BERTHI_HUB_COMMIT));
     switch (data[0] % 4) {
     case 0: check_name(text); break;
     case 1: check_paths(text); break;

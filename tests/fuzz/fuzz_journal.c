@@ -13,12 +13,7 @@
 #include "loader/journal.h"
 #include "loader/temporary.h"
 #include "tests/fuzz/json_text.h"
-
-#define REQUIRE(condition) \
-    do { \
-        if (!(condition)) \
-            __builtin_trap(); \
-    } while (0)
+#include "tests/fuzz/require.h"
 
 static void
 check_name(const char *name, const char *before)

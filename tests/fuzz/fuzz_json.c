@@ -13,12 +13,7 @@
 
 #include "quant/json.h"
 #include "tests/fuzz/json_text.h"
-
-#define REQUIRE(condition) \
-    do { \
-        if (!(condition)) \
-            __builtin_trap(); \
-    } while (0)
+#include "tests/fuzz/require.h"
 
 static const berthi_json_origin origin = { BERTH_REASON_CONFIG_JSON, "f" };
 

@@ -13,6 +13,7 @@
 #include "kernels/utf8.h"
 #include "loader/index.h"
 #include "loader/index_write.h"
+#include "tests/fuzz/require.h"
 #include "tests/laid.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -31,13 +32,6 @@ typedef struct input {
     uint32_t count;
     bool is_wrong; /* something must be refused */
 } input;
-
-static void
-demand(bool holds)
-{
-    if (!holds)
-        __builtin_trap();
-}
 
 static uint8_t
 take(input *in)
@@ -58,7 +52,7 @@ take_name(input *in, berthi_layout_tensor *tensor)
     while (length < in->left && in->bytes[length] != '\n')
         length++;
     name = malloc(length + 1);
-    demand(name != NULL);
+    REQUIRE(name != NULL);
     if (length > 0)
         memcpy(name, in->bytes, length);
     name[length] = '\0';
@@ -157,14 +151,14 @@ check_orders(const berthi_layout *layout, const input *in)
     const uint32_t *const names = berthi_layout_name_order(layout);
 
     for (uint32_t i = 1; i < in->count; i++) {
-        demand(strcmp(laid_name(&in->tensors[names[i - 1]]),
-                      laid_name(&in->tensors[names[i]]))
-               < 0);
-        demand(in->options.is_in_order
-                   ? fill[i - 1] + 1 == fill[i]
-                   : compare_naturally(laid_name(&in->tensors[fill[i - 1]]),
-                                       laid_name(&in->tensors[fill[i]]))
-                         < 0);
+        REQUIRE(strcmp(laid_name(&in->tensors[names[i - 1]]),
+                       laid_name(&in->tensors[names[i]]))
+                < 0);
+        REQUIRE(in->options.is_in_order
+                    ? fill[i - 1] + 1 == fill[i]
+                    : compare_naturally(laid_name(&in->tensors[fill[i - 1]]),
+                                        laid_name(&in->tensors[fill[i]]))
+                          < 0);
     }
 }
 
@@ -174,19 +168,19 @@ check_index(berth_context *context, const berthi_layout *layout, const input *in
     laid_text text = { 0 };
     berthi_index index;
 
-    demand(berthi_index_write(layout, 7, laid_put, &text, NULL, NULL) == BERTH_OK);
-    demand(berthi_index_parse(context, text.bytes, text.length, "i", &index, NULL)
-           == BERTH_OK);
-    demand(index.entry_count == in->count && index.has_total_size
-           && index.total_size == berthi_layout_total_bytes(layout));
+    REQUIRE(berthi_index_write(layout, 7, laid_put, &text, NULL, NULL) == BERTH_OK);
+    REQUIRE(berthi_index_parse(context, text.bytes, text.length, "i", &index, NULL)
+            == BERTH_OK);
+    REQUIRE(index.entry_count == in->count && index.has_total_size
+            && index.total_size == berthi_layout_total_bytes(layout));
     for (uint32_t i = 0; i < in->count; i++) {
         const berthi_layout_tensor *const tensor =
             &in->tensors[berthi_layout_name_order(layout)[i]];
         char file[BERTHI_LAYOUT_NAME];
 
         berthi_layout_shard_name(tensor->shard, berthi_layout_shard_count(layout), file);
-        demand(strcmp(index.text + index.entries[i].name, laid_name(tensor)) == 0);
-        demand(strcmp(index.text + index.shards[index.entries[i].shard], file) == 0);
+        REQUIRE(strcmp(index.text + index.entries[i].name, laid_name(tensor)) == 0);
+        REQUIRE(strcmp(index.text + index.shards[index.entries[i].shard], file) == 0);
     }
     berthi_index_fini(&index);
     free(text.bytes);
@@ -197,16 +191,16 @@ check_layout(berth_context *context, berthi_layout *layout, const input *in)
 {
     berth_error error;
 
-    demand(laid_problem(layout, in->options.max_shard_bytes) == NULL);
+    REQUIRE(laid_problem(layout, in->options.max_shard_bytes) == NULL);
     check_orders(layout, in);
     for (uint32_t i = 0; i < in->count; i++)
         berthi_layout_set_bytes(layout, i, in->lengths[i]);
-    demand(berthi_layout_divide(layout, NULL, &error) == BERTH_OK);
-    demand(laid_problem(layout, in->options.max_shard_bytes) == NULL);
+    REQUIRE(berthi_layout_divide(layout, NULL, &error) == BERTH_OK);
+    REQUIRE(laid_problem(layout, in->options.max_shard_bytes) == NULL);
     for (uint32_t i = 0; i < in->count; i++)
-        demand(berthi_layout_is_place_known(layout, i));
+        REQUIRE(berthi_layout_is_place_known(layout, i));
     for (uint32_t i = 0; i < berthi_layout_shard_count(layout); i++)
-        demand(laid_header_problem(context, layout, i, &in->options) == NULL);
+        REQUIRE(laid_header_problem(context, layout, i, &in->options) == NULL);
     if (in->count > 0)
         check_index(context, layout, in);
 }
@@ -231,17 +225,17 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     in.options.pair_count = (flags & 12) > 0 ? 0 : 1;
     while (in.left > 0 && in.count < MAX_TENSORS)
         take_tensor(&in);
-    demand(berth_context_create(NULL, &context, NULL) == BERTH_OK);
+    REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
     if (berthi_layout_create(context, in.tensors, in.count, &in.options, &layout, &error)
         == BERTH_OK) {
-        demand(!in.is_wrong);
+        REQUIRE(!in.is_wrong);
         check_layout(context, layout, &in);
     } else {
-        demand(in.is_wrong && layout == NULL && error.reason != 0);
+        REQUIRE(in.is_wrong && layout == NULL && error.reason != 0);
     }
     berthi_layout_destroy(layout);
     berth_context_memory(context, &memory);
-    demand(memory.current_bytes == 0);
+    REQUIRE(memory.current_bytes == 0);
     berth_context_destroy(context);
     for (uint32_t i = 0; i < in.count; i++)
         free(in.names[i]);

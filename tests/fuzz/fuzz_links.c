@@ -11,12 +11,7 @@
 
 #include "placement/link.h"
 #include "tests/fuzz/json_text.h"
-
-#define REQUIRE(condition) \
-    do { \
-        if (!(condition)) \
-            __builtin_trap(); \
-    } while (0)
+#include "tests/fuzz/require.h"
 
 static void
 check_rate(const berthi_rate *rate)

@@ -14,12 +14,7 @@
 #include "loader/manifest.h"
 #include "loader/safetensors.h"
 #include "tests/fuzz/json_text.h"
-
-#define REQUIRE(condition) \
-    do { \
-        if (!(condition)) \
-            __builtin_trap(); \
-    } while (0)
+#include "tests/fuzz/require.h"
 
 typedef struct pass {
     berthi_manifest_writer writer;

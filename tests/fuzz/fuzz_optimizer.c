@@ -16,6 +16,7 @@
 
 #include "loader/berth.h"
 #include "loader/safetensors.h"
+#include "tests/fuzz/require.h"
 
 #define PARAMETERS 3u
 #define ELEMENTS 1300u /* of the largest: five blocks of 256 and a part of one */
@@ -29,13 +30,6 @@ typedef struct seen {
     uint64_t step[PARAMETERS];
     float states[PARAMETERS][STATES_MAX][ELEMENTS];
 } seen;
-
-static void
-demand(bool holds)
-{
-    if (!holds)
-        __builtin_trap();
-}
 
 /* ---------------------------------------------------------------------- an optimizer */
 
@@ -54,8 +48,8 @@ create(berth_context *context)
     berth_optimizer *optimizer;
     berth_error error;
 
-    demand(berth_optimizer_group_init(&groups[0], BERTH_UPDATE_ADAMW) == BERTH_OK
-           && berth_optimizer_group_init(&groups[1], BERTH_UPDATE_LION) == BERTH_OK);
+    REQUIRE(berth_optimizer_group_init(&groups[0], BERTH_UPDATE_ADAMW) == BERTH_OK
+            && berth_optimizer_group_init(&groups[1], BERTH_UPDATE_LION) == BERTH_OK);
     groups[0].least_8bit = 1000;
     groups[1].least_8bit = 1000;
     groups[1].has_master = 1;
@@ -65,9 +59,9 @@ create(berth_context *context)
                                            .values = values[i], .group = i == 2 };
     berth_optimizer_options_init(&options);
     options.threads = 1;
-    demand(berth_optimizer_create(context, groups, 2, parameters, PARAMETERS, &options,
-                                  &optimizer, &error)
-           == BERTH_OK);
+    REQUIRE(berth_optimizer_create(context, groups, 2, parameters, PARAMETERS, &options,
+                                   &optimizer, &error)
+            == BERTH_OK);
     return optimizer;
 }
 
@@ -80,7 +74,7 @@ step(berth_optimizer *optimizer)
 
     for (uint32_t i = 0; i < PARAMETERS; i++)
         gradients[i] = (berth_gradient){ .values = gradient, .dtype = BERTH_F32 };
-    demand(berth_optimizer_step(optimizer, gradients, NULL, &error) == BERTH_OK);
+    REQUIRE(berth_optimizer_step(optimizer, gradients, NULL, &error) == BERTH_OK);
 }
 
 static void
@@ -91,13 +85,13 @@ look(berth_optimizer *optimizer, seen *out)
         berth_parameter_state state;
         berth_error error;
 
-        demand(berth_optimizer_get(optimizer, i, &state) == BERTH_OK
-               && state.states <= STATES_MAX && state.elements <= ELEMENTS);
+        REQUIRE(berth_optimizer_get(optimizer, i, &state) == BERTH_OK
+                && state.states <= STATES_MAX && state.elements <= ELEMENTS);
         out->step[i] = state.step;
         for (uint32_t k = 0; k < state.states; k++)
-            demand(berth_optimizer_read(optimizer, i, k, 0, state.elements,
-                                        out->states[i][k], &error)
-                   == BERTH_OK);
+            REQUIRE(berth_optimizer_read(optimizer, i, k, 0, state.elements,
+                                         out->states[i][k], &error)
+                    == BERTH_OK);
     }
 }
 
@@ -110,7 +104,7 @@ parse(berth_context *context, const uint8_t *text, size_t length, uint64_t data_
     char *const copy = malloc(length + 1);
     berth_status status;
 
-    demand(copy != NULL);
+    REQUIRE(copy != NULL);
     memcpy(copy, text, length);
     status = berthi_header_parse(context, copy, length, data_bytes, "f", out, error);
     free(copy);
@@ -150,10 +144,10 @@ make_data(berth_context *context, const uint8_t *text, size_t length, uint64_t *
     if (parse(context, text, length, 8, &header, &error) != BERTH_OK
         && error.reason == BERTH_REASON_COVERAGE && error.expected <= DATA_MAX) {
         *out_bytes = error.expected;
-        demand(parse(context, text, length, *out_bytes, &header, &error) == BERTH_OK);
+        REQUIRE(parse(context, text, length, *out_bytes, &header, &error) == BERTH_OK);
     }
     data = calloc(1, *out_bytes + 1);
-    demand(data != NULL);
+    REQUIRE(data != NULL);
     for (uint64_t i = 0; i < header.entry_count; i++)
         fill_tensor(&header.entries[i], data);
     berthi_header_fini(&header);
@@ -163,7 +157,7 @@ make_data(berth_context *context, const uint8_t *text, size_t length, uint64_t *
 static void
 write_all(int fd, const void *bytes, size_t size)
 {
-    demand(write(fd, bytes, size) == (ssize_t)size);
+    REQUIRE(write(fd, bytes, size) == (ssize_t)size);
 }
 
 /* The descriptor of a file in memory. */
@@ -175,7 +169,7 @@ make_file(berth_context *context, const uint8_t *text, size_t length)
     uint8_t *const data = make_data(context, text, length, &data_bytes);
     uint8_t prefix[8];
 
-    demand(fd >= 0);
+    REQUIRE(fd >= 0);
     for (uint32_t i = 0; i < 8; i++)
         prefix[i] = (uint8_t)((uint64_t)length >> 8 * i);
     write_all(fd, prefix, sizeof prefix);
@@ -198,7 +192,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char path[32];
     int fd;
 
-    demand(berth_context_create(NULL, &context, NULL) == BERTH_OK);
+    REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
     optimizer = create(context);
     step(optimizer);
     look(optimizer, &before);
@@ -209,13 +203,13 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (status == BERTH_OK)
         step(optimizer);
     else
-        demand(error.status == status && error.reason != 0
-               && memcmp(&before, &after, sizeof before) == 0);
+        REQUIRE(error.status == status && error.reason != 0
+                && memcmp(&before, &after, sizeof before) == 0);
     close(fd);
     berth_optimizer_destroy(optimizer);
     (void)berth_context_trim(context);
     berth_context_memory(context, &memory);
-    demand(memory.current_bytes == 0);
+    REQUIRE(memory.current_bytes == 0);
     berth_context_destroy(context);
     return 0;
 }

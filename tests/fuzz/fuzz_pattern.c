@@ -13,12 +13,7 @@
 #include "kernels/utf8.h"
 #include "quant/glob.h"
 #include "quant/pattern.h"
-
-#define REQUIRE(condition) \
-    do { \
-        if (!(condition)) \
-            __builtin_trap(); \
-    } while (0)
+#include "tests/fuzz/require.h"
 
 #define LIMIT 512u
 

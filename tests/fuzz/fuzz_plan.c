@@ -12,12 +12,7 @@
 
 #include "placement/plan_json.h"
 #include "tests/fuzz/json_text.h"
-
-#define REQUIRE(condition) \
-    do { \
-        if (!(condition)) \
-            __builtin_trap(); \
-    } while (0)
+#include "tests/fuzz/require.h"
 
 /* Without ranks, all of a tensor, or one expert of a stack. */
 static void

@@ -11,12 +11,7 @@
 
 #include "quant/glob.h"
 #include "quant/rules.h"
-
-#define REQUIRE(condition) \
-    do { \
-        if (!(condition)) \
-            __builtin_trap(); \
-    } while (0)
+#include "tests/fuzz/require.h"
 
 /* Prints the rules; free() it. */
 static char *

@@ -10,16 +10,10 @@
 
 #include "loader/safetensors.h"
 #include "tests/fuzz/json_text.h"
+#include "tests/fuzz/require.h"
 #include "tests/header_case.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void
-demand(bool holds)
-{
-    if (!holds)
-        __builtin_trap();
-}
 
 /* Parses a copy of exactly this size. */
 static berth_status
@@ -29,14 +23,14 @@ parse(berth_context *context, const char *text, size_t length, uint64_t data_byt
     char *const copy = malloc(length > 0 ? length : 1);
     berth_status status;
 
-    demand(copy != NULL);
+    REQUIRE(copy != NULL);
     if (length > 0)
         memcpy(copy, text, length);
     status = berthi_header_parse(context, copy, length, data_bytes, "f", out, error);
-    demand(status == BERTH_OK
-           || header_case_is_shown(copy, length, out->blamed.name, out->blamed.length, error));
+    REQUIRE(status == BERTH_OK
+            || header_case_is_shown(copy, length, out->blamed.name, out->blamed.length, error));
     free(copy);
-    demand(status == BERTH_OK || (error->status == status && error->reason != 0));
+    REQUIRE(status == BERTH_OK || (error->status == status && error->reason != 0));
     return status;
 }
 
@@ -84,8 +78,8 @@ print_header(json_text *t, const berthi_header *header)
 static void
 check_same(const berthi_header *a, const berthi_header *b)
 {
-    demand(a->entry_count == b->entry_count && a->pair_count == b->pair_count
-           && a->text_bytes == b->text_bytes && a->tensor_bytes == b->tensor_bytes);
+    REQUIRE(a->entry_count == b->entry_count && a->pair_count == b->pair_count
+            && a->text_bytes == b->text_bytes && a->tensor_bytes == b->tensor_bytes);
     for (uint64_t i = 0; i < a->entry_count; i++) {
         const berthi_entry *const x = &a->entries[i];
         const berthi_entry *const y = &b->entries[i];
@@ -93,20 +87,20 @@ check_same(const berthi_header *a, const berthi_header *b)
 
         berthi_entry_shape(a->text, x, shapes[0]);
         berthi_entry_shape(b->text, y, shapes[1]);
-        demand(x->begin == y->begin && x->end == y->end && x->dtype == y->dtype
-               && x->rank == y->rank && a->by_name[i] == b->by_name[i]
-               && strcmp(berthi_entry_name(a->text, x), berthi_entry_name(b->text, y)) == 0
-               && memcmp(shapes[0], shapes[1], x->rank * sizeof shapes[0][0]) == 0);
+        REQUIRE(x->begin == y->begin && x->end == y->end && x->dtype == y->dtype
+                && x->rank == y->rank && a->by_name[i] == b->by_name[i]
+                && strcmp(berthi_entry_name(a->text, x), berthi_entry_name(b->text, y)) == 0
+                && memcmp(shapes[0], shapes[1], x->rank * sizeof shapes[0][0]) == 0);
     }
     for (uint64_t i = 0; i < a->pair_count; i++) {
         const berthi_pair x = berthi_header_pair(a, i);
         const berthi_pair y = berthi_header_pair(b, i);
 
-        demand(strcmp(x.key, y.key) == 0 && x.value_length == y.value_length
-               && memcmp(x.value, y.value, x.value_length) == 0);
+        REQUIRE(strcmp(x.key, y.key) == 0 && x.value_length == y.value_length
+                && memcmp(x.value, y.value, x.value_length) == 0);
     }
-    demand(!b->has_leading_space && !b->has_other_trailing && !b->has_unknown_member
-           && !b->has_null_metadata && !b->is_out_of_order);
+    REQUIRE(!b->has_leading_space && !b->has_other_trailing && !b->has_unknown_member
+            && !b->has_null_metadata && !b->is_out_of_order);
 }
 
 static void
@@ -116,9 +110,9 @@ check_accepted(berth_context *context, const berthi_header *header, uint64_t dat
     berthi_header again;
     berth_error error;
 
-    demand(header_case_table_problem(header, data_bytes) == NULL);
+    REQUIRE(header_case_table_problem(header, data_bytes) == NULL);
     print_header(&text, header);
-    demand(parse(context, text.bytes, text.length, data_bytes, &again, &error) == BERTH_OK);
+    REQUIRE(parse(context, text.bytes, text.length, data_bytes, &again, &error) == BERTH_OK);
     check_same(header, &again);
     berthi_header_fini(&again);
     free(text.bytes);
@@ -134,20 +128,20 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     berth_error error;
     uint64_t length;
 
-    demand(berth_context_create(NULL, &context, NULL) == BERTH_OK);
+    REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
     if (berthi_header_length(data, size, "f", &length, &error) == BERTH_OK)
-        demand(length <= size - BERTHI_HEADER_PREFIX);
+        REQUIRE(length <= size - BERTHI_HEADER_PREFIX);
     if (parse(context, (const char *)data, size, data_bytes, &header, &error) != BERTH_OK
         && error.reason == BERTH_REASON_COVERAGE) {
         data_bytes = error.expected;
-        demand(parse(context, (const char *)data, size, data_bytes, &header, &error)
-               == BERTH_OK);
+        REQUIRE(parse(context, (const char *)data, size, data_bytes, &header, &error)
+                == BERTH_OK);
     }
     if (header.context != NULL)
         check_accepted(context, &header, data_bytes);
     berthi_header_fini(&header);
     berth_context_memory(context, &memory);
-    demand(memory.current_bytes == 0 && memory.peak_bytes <= 4 * size + 4096);
+    REQUIRE(memory.current_bytes == 0 && memory.peak_bytes <= 4 * size + 4096);
     berth_context_destroy(context);
     return 0;
 }

@@ -12,22 +12,16 @@
 #include "kernels/utf8.h"
 #include "quant/scan.h"
 #include "tests/fuzz/json_text.h"
+#include "tests/fuzz/require.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void
-demand(bool holds)
-{
-    if (!holds)
-        __builtin_trap();
-}
 
 static char *
 copy_exactly(const char *text, size_t length)
 {
     char *const copy = malloc(length > 0 ? length : 1);
 
-    demand(copy != NULL);
+    REQUIRE(copy != NULL);
     if (length > 0)
         memcpy(copy, text, length);
     return copy;
@@ -45,17 +39,17 @@ has_number(berthi_scan *scan, json_text *out)
     char digits[32];
     const bool is_ok = berthi_scan_can_read_number(scan, &text);
 
-    demand(berthi_scan_can_read_double(&as_double, &value) == is_ok);
-    demand(as_double.position == scan->position && as_double.problem == scan->problem);
+    REQUIRE(berthi_scan_can_read_double(&as_double, &value) == is_ok);
+    REQUIRE(as_double.position == scan->position && as_double.problem == scan->problem);
     if (berthi_scan_can_read_unsigned(&as_unsigned, &integer)) {
         const int length = sprintf(digits, "%llu", (unsigned long long)integer);
 
-        demand(is_ok && text.length == (size_t)length
-               && memcmp(text.bytes, digits, text.length) == 0);
-        demand((double)integer == value);
+        REQUIRE(is_ok && text.length == (size_t)length
+                && memcmp(text.bytes, digits, text.length) == 0);
+        REQUIRE((double)integer == value);
     }
     if (is_ok) {
-        demand(isfinite(value) || (scan->flags & BERTHI_SCAN_NONFINITE) != 0);
+        REQUIRE(isfinite(value) || (scan->flags & BERTHI_SCAN_NONFINITE) != 0);
         json_put(out, text.bytes, text.length);
     }
     return is_ok;
@@ -74,7 +68,7 @@ has_value(berthi_scan *scan, json_text *out)
     case BERTHI_SCAN_STRING:
         if (!berthi_scan_can_read_string(scan, &text))
             return false;
-        demand(text.has_nul == (memchr(text.bytes, '\0', text.length) != NULL));
+        REQUIRE(text.has_nul == (memchr(text.bytes, '\0', text.length) != NULL));
         json_put_string(out, text.bytes, text.length);
         return true;
     case BERTHI_SCAN_TRUE:
@@ -150,14 +144,14 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (berthi_utf8_check((const unsigned char *)text, length) == length) {
         is_ok = can_skip(copy, length, flags);
-        demand(memcmp(copy, text, length) == 0);
-        demand(can_print(copy, length, flags, &printed) == is_ok);
+        REQUIRE(memcmp(copy, text, length) == 0);
+        REQUIRE(can_print(copy, length, flags, &printed) == is_ok);
         if (is_ok) {
             char *const second = copy_exactly(printed.bytes, printed.length);
 
-            demand(can_print(second, printed.length, flags, &again));
-            demand(again.length == printed.length
-                   && memcmp(again.bytes, printed.bytes, again.length) == 0);
+            REQUIRE(can_print(second, printed.length, flags, &again));
+            REQUIRE(again.length == printed.length
+                    && memcmp(again.bytes, printed.bytes, again.length) == 0);
             free(second);
         }
     }

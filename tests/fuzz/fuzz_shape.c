@@ -8,12 +8,7 @@
 #include <string.h>
 
 #include "placement/train.h"
-
-#define REQUIRE(condition) \
-    do { \
-        if (!(condition)) \
-            __builtin_trap(); \
-    } while (0)
+#include "tests/fuzz/require.h"
 
 static void
 check_shape(const berthi_shape *shape, const berthi_weight_list *list)

@@ -11,12 +11,7 @@
 #include <string.h>
 
 #include "loader/berth.h"
-
-#define REQUIRE(condition) \
-    do { \
-        if (!(condition)) \
-            __builtin_trap(); \
-    } while (0)
+#include "tests/fuzz/require.h"
 
 __extension__ typedef unsigned __int128 wide;
 

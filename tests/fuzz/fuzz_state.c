@@ -10,12 +10,7 @@
 
 #include "quant/format.h"
 #include "quant/state.h"
-
-#define REQUIRE(condition) \
-    do { \
-        if (!(condition)) \
-            __builtin_trap(); \
-    } while (0)
+#include "tests/fuzz/require.h"
 
 static const berthi_about place = { .file = "f", .tensor = "t", .tensor_length = 1 };
 

@@ -9,12 +9,7 @@
 #include <string.h>
 
 #include "placement/tier.h"
-
-#define REQUIRE(condition) \
-    do { \
-        if (!(condition)) \
-            __builtin_trap(); \
-    } while (0)
+#include "tests/fuzz/require.h"
 
 /* Name, sign, 20 digits, sign, comma. */
 #define ITEM_BYTES (BERTHI_TIER_NAME + 32u)

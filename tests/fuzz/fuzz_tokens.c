@@ -10,12 +10,7 @@
 #include <string.h>
 
 #include "placement/estimate_tokens.h"
-
-#define REQUIRE(condition) \
-    do { \
-        if (!(condition)) \
-            __builtin_trap(); \
-    } while (0)
+#include "tests/fuzz/require.h"
 
 #define LINE_CAPACITY 32u
 

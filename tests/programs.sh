@@ -187,6 +187,7 @@ plan_train           threadless coverage
 plan_train_json      threadless coverage
 plan_train_map       threadless coverage
 plan_train_pass      threadless coverage
+plan_train_refused   threadless coverage
 preflight            threadless
 procfs               threadless
 quantize             threadless arm

@@ -187,8 +187,8 @@ test_numbers_apart(void)
         "\"num_local_experts\": 32",
         "\"num_local_experts\": 2, \"decoder_sparse_step\": 2",
         "\"kv_lora_rank\": 8, \"qk_rope_head_dim\": 8",
-        "\"linear_num_value_heads\": 8, \"layer_types\": [\"linear_attention\", "
-        "\"linear_attention\"], \"num_hidden_layers\": 2",
+        ("\"linear_num_value_heads\": 8, \"layer_types\": [\"linear_attention\", "
+         "\"linear_attention\"], \"num_hidden_layers\": 2"),
     };
     char *const texts = fixture_read("tests/data/families.txt", NULL);
     uint32_t ignoring = 0;

@@ -164,41 +164,28 @@ is_ring_wanted(const berthi_feeder *f, uint32_t share, bool has_both)
     return is_wanted;
 }
 
-/* Some of it may be wanted by a line whose copies are under way. */
-static void
-drop(berthi_feeder *f, berthi_stage_buffer *buffer)
-{
-    berthi_feeder_line_state *const state = berthi_feeder_line_state_of(f, buffer);
-
-    state->has_lost |= state->copying > 0;
-    berthi_feeder_release(f, buffer);
-}
-
+/*
+ * Gives up what is full for the line, or, NULL, for any of the share, or of both. Some of it may
+ * be wanted by a line whose copies are under way. True: something was.
+ */
 static bool
-drop_share(berthi_feeder *f, uint32_t share, bool has_both)
+drop(berthi_feeder *f, const berthi_lease_line *line, uint32_t share, bool has_both)
 {
     bool has_any = false;
 
     for (uint32_t i = 0; i < f->stage.allocated; i++) {
         berthi_stage_buffer *const buffer = &f->stage.buffers[i];
+        berthi_feeder_line_state *state;
 
-        if (buffer->state != BERTHI_STAGE_FULL || !is_within(f, buffer, share, has_both))
+        if (buffer->state != BERTHI_STAGE_FULL || !is_within(f, buffer, share, has_both)
+            || (line != NULL && line != berthi_feeder_line(f, buffer)))
             continue;
-        drop(f, buffer);
+        state = berthi_feeder_line_state_of(f, buffer);
+        state->has_lost |= state->copying > 0;
+        berthi_feeder_release(f, buffer);
         has_any = true;
     }
     return has_any;
-}
-
-static void
-drop_line(berthi_feeder *f, const berthi_lease_line *line)
-{
-    for (uint32_t i = 0; i < f->stage.allocated; i++) {
-        berthi_stage_buffer *const buffer = &f->stage.buffers[i];
-
-        if (buffer->state == BERTHI_STAGE_FULL && line == berthi_feeder_line(f, buffer))
-            drop(f, buffer);
-    }
 }
 
 bool
@@ -217,7 +204,7 @@ berthi_feeder_follow(berthi_feeder *f)
         pthread_mutex_unlock(&line->lock);
         if (!is_wanted || chunk == f->cursor)
             continue;
-        drop_line(f, line);
+        (void)drop(f, line, line->is_cache, false);
         if (!line->is_cache)
             f->cursor = chunk;
         return true;
@@ -292,7 +279,7 @@ berthi_feeder_unstick(berthi_feeder *f, uint32_t share)
         return false;
     if (is_ring_wanted(f, share, has_both))
         return true; /* whoever waits has come just now: copying goes on */
-    has_changed = drop_share(f, share, has_both);
+    has_changed = drop(f, NULL, share, has_both);
     if (share == 0) {
         has_changed |= f->cursor != chunk;
         f->cursor = chunk;

@@ -2266,8 +2266,10 @@ typedef struct berth_model berth_model;
  * which a prefetch of experts may wait, too; releases do not. What comes from the disk is waited
  * for by those who acquire it, for as long at most. All devices share the ring that it comes
  * through. Copies that hang keep a part of it and, unless memory is short, leave one buffer at
- * least to each other device that streams, so what those wait for goes on to come; but while a
- * device hangs that has not pinned the ring either, nothing comes for the others.
+ * least to each other device that streams, so what those wait for goes on to come. Where several
+ * devices stream, one that has not pinned the ring gets a thread of the model's for its copies,
+ * or two, one of them for experts: if none can be started, nothing comes for the others while it
+ * hangs.
  *
  * Where a manifest lies beside the model, as `berth quantize` and `berth verify` write
  * it, every stored tensor that is read is held against its crc32 in the same pass, and before

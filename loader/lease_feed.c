@@ -13,7 +13,8 @@
  *
  * Copies to a device that hangs keep their buffers. They leave one at least to each other line;
  * where somebody else waits and no copy has passed for long, what is full for such a line is
- * given up, and nothing is read for it until one has.
+ * given up, and nothing is read for it until one has. The thread itself waits for no device but
+ * where nobody else would: see lease_feed_courier.c.
  *
  * A read that failed stops reading. What is in the ring is still handed out; the unit
  * that waits for more fails with it, and whoever asks again has it read again. After a
@@ -47,10 +48,7 @@ fail_waiters(berthi_feeder *f)
         berthi_lease_line *const line = &f->leases->lines[i];
 
         pthread_mutex_lock(&line->lock);
-        while (line->feeding != NULL) {
-            berthi_lease_fail_slot(line, line->feeding, f->status, &f->error);
-            has_any = true;
-        }
+        has_any |= berthi_lease_fail_feeding(line, f->status, &f->error);
         pthread_mutex_unlock(&line->lock);
     }
     return has_any;
@@ -83,6 +81,8 @@ give_up(berthi_feeder *f)
         berthi_lease_slot *slot;
         uint64_t chunk;
 
+        if (berthi_courier_is_busy(f, i)) /* into a slot that may be the one that misses more */
+            continue;
         pthread_mutex_lock(&line->lock);
         while ((slot = berthi_feeder_find_missing(f, line, &chunk)) != NULL) {
             berthi_lease_fail_slot(line, slot, f->status, &f->error);
@@ -151,10 +151,11 @@ wait_for_news(berthi_feeder *f)
     const bool is_idle = is_tuned && berthi_feeder_is_idle(f);
     uint64_t begin_ns;
 
-    if (f->copying > 0 && f->intake.in_flight == 0 && await_copy(f))
+    /* Couriers wake it, as whoever wants something does. */
+    if (f->copying > 0 && f->carried == 0 && f->intake.in_flight == 0 && await_copy(f))
         return;
     begin_ns = berthi_sys_now_ns();
-    wait_for_reads(f, begin_ns + (f->copying > 0 ? POLL_NS : IDLE_NS));
+    wait_for_reads(f, begin_ns + (f->copying > f->carried ? POLL_NS : IDLE_NS));
     if (is_tuned)
         berthi_feeder_tune(f, berthi_sys_now_ns() - begin_ns, is_idle);
 }
@@ -177,6 +178,7 @@ work(berthi_feeder *f)
 {
     bool has_any = berthi_feeder_follow(f);
 
+    has_any |= berthi_couriers_take(f);
     has_any |= berthi_feeder_recycle(f);
     has_any |= berthi_feeder_read_experts(f);
     has_any |= berthi_feeder_read_ahead(f);
@@ -223,15 +225,18 @@ alloc_tables(berthi_feeder *f)
     const uint64_t buffers = capacity * f->leases->line_count * sizeof *f->buffers;
     const uint64_t states = f->chunks->chunk_count * sizeof *f->states;
     const uint64_t lines = f->leases->line_count * sizeof *f->lines;
+    const uint64_t couriers = f->leases->line_count * sizeof *f->couriers;
 
     f->states = berthi_arena_alloc(arena, states, 8);
     f->is_known = berthi_arena_alloc(arena, capacity, 1);
     f->is_recorded = berthi_arena_alloc(arena, capacity, 1);
     f->buffers = berthi_arena_alloc(arena, buffers, 8);
     f->lines = berthi_arena_alloc(arena, lines, 8);
+    f->couriers = berthi_arena_alloc(arena, couriers, 8);
     if (f->states == NULL || f->is_known == NULL || f->is_recorded == NULL
-        || f->buffers == NULL || f->lines == NULL) {
+        || f->buffers == NULL || f->lines == NULL || f->couriers == NULL) {
         f->buffers = NULL; /* none of them holds anything that is given back */
+        f->couriers = NULL;
         return false;
     }
     memset(f->states, 0, states);
@@ -239,6 +244,7 @@ alloc_tables(berthi_feeder *f)
     memset(f->is_recorded, 0, capacity);
     memset(f->buffers, 0, buffers);
     memset(f->lines, 0, lines);
+    memset(f->couriers, 0, couriers);
     return true;
 }
 
@@ -322,6 +328,7 @@ berthi_feeder_stop(berthi_feeder *feeder)
         pthread_join(feeder->thread, NULL);
         feeder->has_thread = false;
     }
+    berthi_couriers_stop(feeder);
     end_reading(feeder);
 }
 

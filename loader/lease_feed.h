@@ -2,10 +2,11 @@
 /*
  * lease_feed.h - what the parts of the feeder share: its state, which is its thread's alone.
  *
- *   lease_feed_ring.c   buffers: how large, how many, pinned by whom
- *   lease_feed_copy.c   out of full ones into slots, until they are free again
- *   lease_feed_read.c   which chunk is read next
- *   lease_feed.c        the thread: what it does and waits for, and what failed
+ *   lease_feed_ring.c     buffers: how large, how many, pinned by whom
+ *   lease_feed_copy.c     out of full ones into slots, until they are free again
+ *   lease_feed_courier.c  the same, where that would keep other devices waiting
+ *   lease_feed_read.c     which chunk is read next
+ *   lease_feed.c          the thread: what it does and waits for, and what failed
  */
 #ifndef BERTH_LOADER_LEASE_FEED_H
 #define BERTH_LOADER_LEASE_FEED_H
@@ -34,6 +35,21 @@ typedef struct berthi_feeder_line_state {
     bool has_lost;    /* meanwhile what was in the ring for it has been dropped */
 } berthi_feeder_line_state;
 
+/* Makes copies to a line that wait for its device. */
+typedef struct berthi_courier {
+    berthi_feeder *feeder;
+    pthread_t thread;
+    bool has_thread;
+    pthread_mutex_t lock; /* is_asked, is_stopped */
+    pthread_cond_t changed;
+    bool is_asked;        /* to copy; until that is over it has all below */
+    bool is_stopped;
+    const berthi_stage_buffer *buffer; /* NULL: it has nothing that the feeder has not taken */
+    berthi_lease_slot *slot;
+    uint64_t copied;      /* bytes that were asked for */
+    berth_error error;
+} berthi_courier;
+
 struct berthi_feeder {
     berthi_leases *leases;
     const berthi_chunks *chunks;
@@ -44,6 +60,8 @@ struct berthi_feeder {
     berthi_feeder_chunk_state *states;   /* of chunks */
     berthi_feeder_buffer_state *buffers; /* of a line: as many as the ring has */
     berthi_feeder_line_state *lines;
+    berthi_courier *couriers; /* of lines */
+    uint32_t carried;        /* buffers that couriers have */
     uint64_t late_ns;        /* copies do not go on: none has passed for so long */
     bool *is_known;          /* of buffers: devices have been asked to pin */
     bool *is_recorded;       /* of buffers that are being copied */
@@ -175,5 +193,35 @@ bool berthi_feeder_is_stuck(const berthi_feeder *f, uint32_t share);
 bool berthi_feeder_copy(berthi_feeder *f);
 /* Buffers of copies that have passed are free; false: none was. */
 bool berthi_feeder_recycle(berthi_feeder *f);
+/*
+ * Asks for the copies of a full buffer into a slot of its line: with the line's lock, or, where
+ * the slot is written to, on any thread. Bytes that were asked for, until one copy failed.
+ */
+uint64_t berthi_feeder_copy_spans(berthi_feeder *f, const berthi_lease_slot *slot,
+                                  const berthi_stage_buffer *buffer, const char *thread,
+                                  berth_error *error);
+/* They have been, so many bytes, or failed: what follows. The line's lock held. */
+void berthi_feeder_end_copy(berthi_feeder *f, berthi_lease_line *line, berthi_lease_slot *slot,
+                            const berthi_stage_buffer *buffer, uint64_t copied,
+                            const berth_error *failure);
+
+/* ------------------------------------------------------------------------ couriers */
+
+/*
+ * The line's lock held, which is let go and taken again; its courier has nothing. False: the
+ * feeder has to copy by itself.
+ */
+bool berthi_courier_send(berthi_feeder *f, berthi_lease_line *line, berthi_lease_slot *slot,
+                         const berthi_stage_buffer *buffer);
+/* What has been copied; false: nothing was. */
+bool berthi_couriers_take(berthi_feeder *f);
+/* The feeder's thread has ended. Waits for copies that are being made, and takes them. */
+void berthi_couriers_stop(berthi_feeder *f);
+/* Whether a line's has something. */
+static inline bool
+berthi_courier_is_busy(const berthi_feeder *f, uint32_t line)
+{
+    return f->carried > 0 && f->couriers[line].buffer != NULL;
+}
 
 #endif

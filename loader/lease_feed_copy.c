@@ -21,6 +21,8 @@ may_copy(const berthi_feeder *f, const berthi_stage_buffer *buffer)
     uint64_t copying = 0;
     uint64_t others = 0; /* without any */
 
+    if (berthi_courier_is_busy(f, (uint32_t)own))
+        return false;
     for (uint32_t l = 0; l < f->leases->line_count; l++) {
         if (!lines[l].has_disk || lines[l].is_cache != lines[own].is_cache)
             continue;
@@ -30,56 +32,38 @@ may_copy(const berthi_feeder *f, const berthi_stage_buffer *buffer)
     return f->lines[own].copying == 0 || others == 0 || copying + others < room;
 }
 
-/* Bytes that were asked for, until one copy failed. */
-static uint64_t
-copy_spans(berthi_feeder *f, const berthi_lease_line *line, const berthi_lease_slot *slot,
-           const berthi_stage_buffer *buffer, berth_error *error)
+uint64_t
+berthi_feeder_copy_spans(berthi_feeder *f, const berthi_lease_slot *slot,
+                         const berthi_stage_buffer *buffer, const char *thread,
+                         berth_error *error)
 {
+    const berthi_lease_line *const line = berthi_feeder_line(f, buffer);
+    const uint32_t layer = f->leases->units[slot->unit].layer;
     const berthi_chunk *const chunk = buffer->chunk;
     const uint8_t *const bytes = buffer->memory + (chunk->begin - chunk->origin);
+    const bool is_pinned = berthi_feeder_state_of(f, buffer)->is_pinned;
+    const uint64_t begin_ns = berthi_trace_begin(f->leases->context);
     uint64_t copied = 0;
 
+    berthi_error_clear(error);
     for (uint32_t i = 0; i < chunk->span_count; i++) {
         const berthi_span *const span = &f->chunks->spans[chunk->first_span + i];
         const berthi_copy copy = {
             .kind = BERTHI_COPY_TO_DEVICE,
-            .is_pinned = berthi_feeder_state_of(f, buffer)->is_pinned,
+            .is_pinned = is_pinned,
             .to = slot->memory + span->tag + span->tag_offset,
             .from = bytes + span->chunk_offset,
             .bytes = span->bytes,
-            .layer = f->leases->units[slot->unit].layer + 1,
+            .layer = layer + 1,
         };
 
         if (berthi_lease_copy(line, &copy, error) != BERTH_OK)
             break;
         copied += span->bytes;
     }
+    berthi_trace_end(f->leases->context, BERTH_TRACE_FILL, thread, begin_ns, copied,
+                     (berthi_trace_of){ BERTH_NO_TENSOR, layer, chunk->file });
     return copied;
-}
-
-/* Copies that are not pinned wait for the device: nobody else is to wait for that. */
-static berth_status
-write_slot(berthi_feeder *f, berthi_lease_line *line, berthi_lease_slot *slot,
-           const berthi_stage_buffer *buffer, berth_error *error)
-{
-    const bool is_pinned = berthi_feeder_state_of(f, buffer)->is_pinned;
-    const uint32_t layer = f->leases->units[slot->unit].layer;
-    const uint64_t begin_ns = berthi_trace_begin(f->leases->context);
-    uint64_t copied;
-
-    berthi_error_clear(error);
-    if (!is_pinned) {
-        atomic_store(&f->leases->is_behind, true);
-        berthi_lease_begin_write(line, slot);
-    }
-    copied = copy_spans(f, line, slot, buffer, error);
-    if (!is_pinned)
-        berthi_lease_end_write(f->leases, line, slot);
-    line->summary.copied_bytes += copied;
-    line->summary.disk_bytes += copied;
-    berthi_trace_end(f->leases->context, BERTH_TRACE_FILL, "feeder", begin_ns, copied,
-                     (berthi_trace_of){ BERTH_NO_TENSOR, layer, buffer->chunk->file });
-    return error->status;
 }
 
 /* The unit's last chunk has been copied: what waited behind it goes on. */
@@ -101,29 +85,20 @@ end_feed(berthi_feeder *f, berthi_lease_line *line, berthi_lease_slot *slot,
     return BERTH_OK;
 }
 
-/*
- * Copies a chunk into the slot that is being filled with it. The buffer is not free
- * before what was asked for has passed, failed or not.
- */
-static void
-copy_chunk(berthi_feeder *f, berthi_lease_line *line, berthi_lease_slot *slot,
-           berthi_stage_buffer *buffer)
+void
+berthi_feeder_end_copy(berthi_feeder *f, berthi_lease_line *line, berthi_lease_slot *slot,
+                       const berthi_stage_buffer *buffer, uint64_t copied,
+                       const berth_error *failure)
 {
-    const berthi_feeder_buffer_state *const state = berthi_feeder_state_of(f, buffer);
-    berthi_device *const device = line->device;
-    berth_status recorded;
-    berth_error error;
-    berth_status status;
+    berth_error error = *failure;
+    berth_status status = error.status;
+    const berth_status recorded =
+        line->device->table->record(line->device, berthi_feeder_state_of(f, buffer)->copied,
+                                    line->stream, status == BERTH_OK ? &error : NULL);
 
-    if (line->copying++ == 0)
-        line->passed_ns = berthi_sys_now_ns();
-    status = write_slot(f, line, slot, buffer, &error);
-    recorded = device->table->record(device, state->copied, line->stream,
-                                     status == BERTH_OK ? &error : NULL);
-    buffer->state = BERTHI_STAGE_BUSY;
+    line->summary.copied_bytes += copied;
+    line->summary.disk_bytes += copied;
     f->is_recorded[buffer->number] = recorded == BERTH_OK;
-    f->copying++;
-    berthi_feeder_line_state_of(f, buffer)->copying++;
     if (status == BERTH_OK)
         status = recorded;
     if (status == BERTH_OK && slot->is_unwanted && slot->waiters == 0) {
@@ -139,6 +114,44 @@ copy_chunk(berthi_feeder *f, berthi_lease_line *line, berthi_lease_slot *slot,
     }
     if (status != BERTH_OK)
         berthi_lease_fail_slot(line, slot, status, &error);
+}
+
+/* Copies that are not pinned wait for the device: nobody else is to wait for that. */
+static void
+write_slot(berthi_feeder *f, berthi_lease_line *line, berthi_lease_slot *slot,
+           const berthi_stage_buffer *buffer)
+{
+    const bool is_pinned = berthi_feeder_state_of(f, buffer)->is_pinned;
+    berth_error error;
+    uint64_t copied;
+
+    if (!is_pinned && berthi_courier_send(f, line, slot, buffer))
+        return;
+    if (!is_pinned) {
+        atomic_store(&f->leases->is_behind, true);
+        berthi_lease_begin_write(line, slot);
+    }
+    copied = berthi_feeder_copy_spans(f, slot, buffer, "feeder", &error);
+    if (!is_pinned)
+        berthi_lease_end_write(f->leases, line, slot);
+    berthi_feeder_end_copy(f, line, slot, buffer, copied, &error);
+}
+
+/*
+ * Copies a chunk into the slot that is being filled with it. The buffer is not free
+ * before what was asked for has passed, failed or not.
+ */
+static void
+copy_chunk(berthi_feeder *f, berthi_lease_line *line, berthi_lease_slot *slot,
+           berthi_stage_buffer *buffer)
+{
+    if (line->copying++ == 0)
+        line->passed_ns = berthi_sys_now_ns();
+    buffer->state = BERTHI_STAGE_BUSY;
+    f->is_recorded[buffer->number] = false;
+    f->copying++;
+    berthi_feeder_line_state_of(f, buffer)->copying++;
+    write_slot(f, line, slot, buffer);
 }
 
 berthi_lease_slot *
@@ -201,8 +214,7 @@ poll_copies(berthi_feeder *f, const berthi_stage_buffer *buffer)
         return is_over;
     /* Whoever waits is told. The copy may go on all the same, unless the device is lost. */
     pthread_mutex_lock(&line->lock);
-    while (line->feeding != NULL)
-        berthi_lease_fail_slot(line, line->feeding, status, &error);
+    (void)berthi_lease_fail_feeding(line, status, &error);
     pthread_mutex_unlock(&line->lock);
     return error.reason == BERTH_REASON_DEVICE_LOST;
 }
@@ -243,6 +255,15 @@ berthi_feeder_is_stuck(const berthi_feeder *f, uint32_t share)
     return is_stuck;
 }
 
+/* Its copies are still being asked for. */
+static bool
+is_carried(const berthi_feeder *f, const berthi_stage_buffer *buffer)
+{
+    const uint64_t line = (uint64_t)(berthi_feeder_line(f, buffer) - f->leases->lines);
+
+    return f->carried > 0 && f->couriers[line].buffer == buffer;
+}
+
 bool
 berthi_feeder_recycle(berthi_feeder *f)
 {
@@ -251,7 +272,8 @@ berthi_feeder_recycle(berthi_feeder *f)
     for (uint32_t i = 0; i < f->stage.allocated && f->copying > 0; i++) {
         berthi_stage_buffer *const buffer = &f->stage.buffers[i];
 
-        if (buffer->state != BERTHI_STAGE_BUSY || !poll_copies(f, buffer))
+        if (buffer->state != BERTHI_STAGE_BUSY || is_carried(f, buffer)
+            || !poll_copies(f, buffer))
             continue;
         note_past(f, buffer);
         berthi_feeder_release(f, buffer);

@@ -154,6 +154,23 @@ berthi_lease_fail_slot(berthi_lease_line *line, berthi_lease_slot *slot,
     pthread_cond_broadcast(&line->changed);
 }
 
+bool
+berthi_lease_fail_feeding(berthi_lease_line *line, berth_status status,
+                          const berth_error *error)
+{
+    berthi_lease_slot *next;
+    bool has_any = false;
+
+    for (berthi_lease_slot *slot = line->feeding; slot != NULL; slot = next) {
+        next = slot->next_feed;
+        if (slot->is_written)
+            continue;
+        berthi_lease_fail_slot(line, slot, status, error);
+        has_any = true;
+    }
+    return has_any;
+}
+
 berth_status
 berthi_lease_begin_fill(berthi_leases *leases, berthi_lease_line *line,
                         berthi_lease_slot *slot, uint32_t number, berth_error *error)

@@ -283,6 +283,9 @@ void berthi_lease_end_write(berthi_leases *leases, berthi_lease_line *line,
 /* What it is filled with does not come. Whoever waits for the unit is told. */
 void berthi_lease_fail_slot(berthi_lease_line *line, berthi_lease_slot *slot,
                             berth_status status, const berth_error *error);
+/* The same of all that the feeder is at, but what is written to. True: something was. */
+bool berthi_lease_fail_feeding(berthi_lease_line *line, berth_status status,
+                               const berth_error *error);
 /* One waiter fewer. The last one of a slot that FAILED leaves it empty. */
 void berthi_lease_let_go_of(berthi_lease_line *line, berthi_lease_slot *slot);
 /* Waits, as long as it is FILLING, until others have brought it, or could not. */
@@ -386,6 +389,7 @@ uint64_t berthi_feeder_chunk_bytes(uint64_t ring_bytes);
 #define BERTHI_LEASE_NO_LAST_SLOT 8u
 #define BERTHI_LEASE_NO_SHARES 16u
 #define BERTHI_LEASE_NO_HASTE 32u
+#define BERTHI_LEASE_NO_COURIERS 64u
 extern _Atomic uint32_t berthi_lease_without;
 #define BERTHI_LEASE_IS_WITHOUT(part) ((atomic_load(&berthi_lease_without) & (part)) != 0)
 #else

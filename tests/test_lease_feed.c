@@ -115,6 +115,31 @@ test_room_beside_late_copies(void)
     CHECK(!berthi_feeder_make_room(&r.feeder, 0));
 }
 
+/* What is written to stays at its place: who writes ends that first. */
+static void
+test_what_is_written_to_does_not_fail(void)
+{
+    const berth_error error = { .status = BERTH_EIO };
+    berthi_lease_slot slots[3] = { { .fill = BERTHI_LEASE_FILLING },
+                                   { .fill = BERTHI_LEASE_FILLING, .is_written = true },
+                                   { .fill = BERTHI_LEASE_FILLING, .waiters = 1 } };
+    berthi_lease_line line = { .slots = slots, .slot_count = 3, .feeding = &slots[0] };
+
+    pthread_cond_init(&line.changed, NULL);
+    slots[0].next_feed = &slots[1];
+    slots[1].next_feed = &slots[2];
+    CHECK(berthi_lease_fail_feeding(&line, BERTH_EIO, &error));
+    CHECK_EQ(slots[0].fill, BERTHI_LEASE_EMPTY);
+    CHECK_EQ(slots[1].fill, BERTHI_LEASE_FILLING);
+    CHECK_EQ(slots[2].fill, BERTHI_LEASE_FAILED);
+    CHECK(line.feeding == &slots[1] && slots[1].next_feed == NULL);
+    CHECK(!berthi_lease_fail_feeding(&line, BERTH_EIO, &error));
+    slots[1].is_written = false;
+    CHECK(berthi_lease_fail_feeding(&line, BERTH_EIO, &error));
+    CHECK(line.feeding == NULL);
+    pthread_cond_destroy(&line.changed);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -123,5 +148,6 @@ main(int argc, char **argv)
     T_RUN(test_shares);
     T_RUN(test_idle);
     T_RUN(test_room_beside_late_copies);
+    T_RUN(test_what_is_written_to_does_not_fail);
     T_MAIN_END;
 }

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_lease_hung.c - layers and experts of several devices come through one ring that all of
- * them have pinned: whoever asks gets his part, beside others that ask without a pause, and
+ * test_lease_hung.c - layers and experts of several devices come through one ring, which some
+ * may not have pinned: whoever asks gets his part, beside others that ask without a pause, and
  * while copies to some hang.
  */
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "kernels/fault.h"
 #include "kernels/sim.h"
 #include "kernels/sys.h"
-#include "loader/lease.h"
+#include "loader/lease_feed.h"
 #include "loader/model.h"
 #include "tests/fixture.h"
 #include "tests/hung.h"
@@ -18,6 +19,8 @@
 #include "tests/t.h"
 
 #define WORDS    "sim:128MiB,clock=real"
+/* Who copies to it waits for what is larger than HELD_BYTES of device_sim.c. */
+#define UNPINNED_WORDS "sim:128MiB,pin=0,clock=real"
 #define DEVICES  3u
 #define LAYERS   3u /* of each device; one does not fit into the ring */
 #define EXPERTS  16u
@@ -32,6 +35,8 @@
 typedef struct hanging {
     loaded l;
     uint32_t devices;
+    uint32_t unpinned; /* a bit for each that pins nothing */
+    bool no_uring;
     uint32_t first; /* layer; a device's lie together */
     _Atomic uint64_t *read; /* bytes; NULL: nobody counts them */
 } hanging;
@@ -44,20 +49,22 @@ count_read(void *counter, const berth_trace_event *event)
 }
 
 static const char *
-repeated(const char *words, uint32_t count)
+words_of(const hanging *h)
 {
-    const char *text = words;
+    const char *text = "";
 
-    for (uint32_t i = 1; i < count; i++)
-        text = fixture_format("%s;%s", text, words);
+    for (uint32_t i = 0; i < h->devices; i++)
+        text = fixture_format("%s%s%s", text, i > 0 ? ";" : "",
+                              (h->unpinned >> i & 1) != 0 ? UNPINNED_WORDS : WORDS);
     return text;
 }
 
 static const char *
 memory_of(uint32_t devices)
 {
-    return devices == 2 ? "0=64MiB,1=64MiB,cpu=64MiB,disk=inf"
-                        : "0=64MiB,1=64MiB,2=64MiB,cpu=64MiB,disk=inf";
+    return devices == 1   ? "0=64MiB,cpu=64MiB,disk=inf"
+           : devices == 2 ? "0=64MiB,1=64MiB,cpu=64MiB,disk=inf"
+                          : "0=64MiB,1=64MiB,2=64MiB,cpu=64MiB,disk=inf";
 }
 
 /* What is streamed comes through a ring that is smaller than that of any load. */
@@ -76,12 +83,13 @@ narrow(hanging *h, uint64_t ring_bytes)
 static void
 load(hanging *h, const char *folder, berth_plan_options *options, uint64_t ring_bytes)
 {
-    loaded_begin(&h->l, folder, options, repeated(WORDS, h->devices));
+    loaded_begin(&h->l, folder, options, words_of(h));
     if (h->read != NULL) {
         h->l.p.context->trace = count_read;
         h->l.p.context->trace_user = h->read;
     }
     h->l.options.wait_ms = WAIT_MS;
+    h->l.options.no_uring = h->no_uring;
     loaded_load(&h->l);
     T_REQUIRE(CHECK_EQ(h->l.status, BERTH_OK));
     if (ring_bytes > 0)
@@ -219,10 +227,10 @@ end_uses(user *u, uint32_t least)
  * uses each of the others. Then it comes back.
  */
 static void
-see_one_hang(uint64_t ring_bytes, uint32_t devices, uint32_t hung)
+see_one_hang(uint64_t ring_bytes, uint32_t devices, uint32_t unpinned, uint32_t hung)
 {
     user users[DEVICES];
-    hanging h = { .read = NULL };
+    hanging h = { .unpinned = unpinned };
 
     begin_layers(&h, devices, ring_bytes);
     hang(&h, hung);
@@ -245,23 +253,23 @@ see_one_hang(uint64_t ring_bytes, uint32_t devices, uint32_t hung)
 static void
 test_two_devices(void)
 {
-    see_one_hang(RING_BYTES, 2, 0);
-    see_one_hang(RING_BYTES, 2, 1);
+    see_one_hang(RING_BYTES, 2, 0, 0);
+    see_one_hang(RING_BYTES, 2, 0, 1);
 }
 
 static void
 test_three_devices(void)
 {
-    see_one_hang(RING_BYTES, 3, 1);
+    see_one_hang(RING_BYTES, 3, 0, 1);
 }
 
 static void
-test_two_of_three_hang(void)
+see_two_of_three_hang(uint64_t ring_bytes, uint32_t unpinned)
 {
     user users[DEVICES];
-    hanging h = { .read = NULL };
+    hanging h = { .unpinned = unpinned };
 
-    begin_layers(&h, DEVICES, RING_BYTES);
+    begin_layers(&h, DEVICES, ring_bytes);
     for (uint32_t d = 0; d < DEVICES; d++)
         users[d] = user_of(&h, d);
     for (uint32_t d = 0; d < 2; d++) {
@@ -276,22 +284,28 @@ test_two_of_three_hang(void)
     loaded_end(&h.l);
 }
 
+static void
+test_two_of_three_hang(void)
+{
+    see_two_of_three_hang(RING_BYTES, 0);
+}
+
 /* It has a buffer for each layer. */
 static void
 test_a_large_ring(void)
 {
-    see_one_hang(0, 2, 0);
+    see_one_hang(0, 2, 0, 0);
 }
 
 /* Layers come again when it does, whatever others ask for. */
 static void
-test_comes_back(void)
+see_it_come_back(uint64_t ring_bytes, uint32_t unpinned)
 {
-    hanging h = { .read = NULL };
+    hanging h = { .unpinned = unpinned };
     user other;
     user late;
 
-    begin_layers(&h, 2, RING_BYTES);
+    begin_layers(&h, 2, ring_bytes);
     other = user_of(&h, 0);
     late = user_of(&h, 1);
     hang(&h, 1);
@@ -303,6 +317,138 @@ test_comes_back(void)
     end_uses(&other, USES);
     (void)passed(&h.l, 2);
     loaded_end(&h.l);
+}
+
+static void
+test_comes_back(void)
+{
+    see_it_come_back(RING_BYTES, 0);
+}
+
+/* ------------------------------------------------------------- a ring that is not pinned */
+
+/* Chunks of BIG_RING_BYTES are large enough to be waited for. */
+static void
+test_unpinned_device(void)
+{
+    see_one_hang(BIG_RING_BYTES, 2, 1, 0);
+    see_one_hang(BIG_RING_BYTES, 2, 2, 1);
+}
+
+static void
+test_unpinned_devices(void)
+{
+    see_one_hang(BIG_RING_BYTES, 3, 6, 1);
+}
+
+static void
+test_unpinned_devices_hang(void)
+{
+    see_two_of_three_hang(BIG_RING_BYTES, 3);
+}
+
+static void
+test_unpinned_device_comes_back(void)
+{
+    see_it_come_back(BIG_RING_BYTES, 2);
+}
+
+/* Somebody uses the first device, which has pinned nothing, and hangs by now. */
+static void
+begin_hung(hanging *h, user *late)
+{
+    h->unpinned = 1;
+    begin_layers(h, 2, BIG_RING_BYTES);
+    *late = user_of(h, 0);
+    hang(h, 0);
+    start(late);
+    while (!hung_has(h->l.devices))
+        berthi_sys_sleep(HUNG_MS_NS);
+}
+
+/* A slot that is written to is not given up, and whoever misses something else is told. */
+static void
+test_reads_fail_beside_an_unpinned_device(void)
+{
+    hanging h = { .no_uring = true }; /* a ring's calls would go on to fail */
+    user other;
+    user late;
+
+    begin_hung(&h, &late);
+    other = user_of(&h, 1);
+    berthi_fault_arm(BERTHI_FAULT_SYSTEM, 0, true);
+    while (use_next(&other))
+        ;
+    berthi_fault_disarm();
+    CHECK_EQ(other.error.status, BERTH_EIO);
+    CHECK_NE(other.error.reason, BERTH_REASON_TIMEOUT);
+    (void)use_next(&other); /* what was asked for before may have failed meanwhile */
+    for (uint32_t i = 0; i < LAYERS; i++)
+        CHECK(use_next(&other));
+    recover(&h, 0);
+    stop(&late);
+    if (!CHECK(late.refused == 0 || late.error.reason == BERTH_REASON_TIMEOUT))
+        T_NOTE("%s", late.error.message);
+    (void)passed(&h.l, 2);
+    loaded_end(&h.l);
+}
+
+static void *
+recover_when_it_ends(void *argument)
+{
+    hanging *const h = argument;
+    const berthi_feeder *const feeder = h->l.model->leases->feeder;
+
+    while (!atomic_load(&feeder->is_stopped))
+        berthi_sys_sleep(HUNG_MS_NS);
+    recover(h, 0);
+    return NULL;
+}
+
+/* Whoever gives the model back waits for the copy. */
+static void
+test_an_unpinned_device_is_given_back(void)
+{
+    hanging h = { .read = NULL };
+    pthread_t thread;
+    user late;
+
+    begin_hung(&h, &late);
+    stop(&late);
+    T_REQUIRE(pthread_create(&thread, NULL, recover_when_it_ends, &h) == 0);
+    loaded_unload(&h.l);
+    pthread_join(thread, NULL);
+    loaded_end(&h.l);
+}
+
+static uint32_t
+count_couriers(const hanging *h)
+{
+    const berthi_leases *const leases = h->l.model->leases;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < leases->line_count; i++)
+        count += leases->feeder->couriers[i].has_thread;
+    return count;
+}
+
+/* Where nobody else would wait, or all have pinned the ring, nothing but its thread copies. */
+static void
+test_couriers(void)
+{
+    static const struct {
+        uint32_t devices;
+        uint32_t unpinned;
+        uint32_t couriers;
+    } cases[] = { { 1, 0, 0 }, { 1, 1, 0 }, { 2, 0, 0 }, { 2, 2, 1 }, { 3, 5, 2 } };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hanging h = { .unpinned = cases[i].unpinned };
+
+        begin_layers(&h, cases[i].devices, BIG_RING_BYTES);
+        CHECK_EQ(count_couriers(&h), cases[i].couriers);
+        loaded_end(&h.l);
+    }
 }
 
 /* -------------------------------------------------------------------------- reading */
@@ -391,10 +537,10 @@ begin_experts(hanging *h)
 }
 
 static void
-test_experts(void)
+see_experts(uint32_t unpinned)
 {
     user users[2];
-    hanging h = { .read = NULL };
+    hanging h = { .unpinned = unpinned };
 
     begin_experts(&h);
     for (uint32_t d = 0; d < 2; d++) {
@@ -410,6 +556,18 @@ test_experts(void)
     for (uint32_t i = 0; i < 2 * EXPERTS; i++)
         CHECK(use_next(&users[i % 2]));
     loaded_end(&h.l);
+}
+
+static void
+test_experts(void)
+{
+    see_experts(0);
+}
+
+static void
+test_experts_of_an_unpinned_device(void)
+{
+    see_experts(1);
 }
 
 /* ------------------------------------------------------------- layers beside experts */
@@ -430,7 +588,7 @@ begin_both(hanging *h)
     h->devices = 2;
     options.pins = pins;
     options.pin_count = 6;
-    load(h, planned_moe(2, EXPERTS), &options, RING_BYTES);
+    load(h, planned_moe(2, EXPERTS), &options, h->unpinned != 0 ? BIG_RING_BYTES : RING_BYTES);
 }
 
 static berth_status
@@ -456,13 +614,13 @@ expert_user_of(hanging *h, uint32_t device)
  * second.
  */
 static void
-see_both(bool has_hung)
+see_both(bool has_hung, uint32_t unpinned)
 {
     user users[3];
     user layer;
     uint32_t first;
     uint32_t second;
-    hanging h = { .read = NULL };
+    hanging h = { .unpinned = unpinned };
 
     begin_both(&h);
     layer = (user){ .h = &h, .device = 0, .use = use_only_layer, .count = 1 };
@@ -492,8 +650,14 @@ see_both(bool has_hung)
 static void
 test_layers_beside_experts(void)
 {
-    see_both(false);
-    see_both(true);
+    see_both(false, 0);
+    see_both(true, 0);
+}
+
+static void
+test_layers_beside_experts_of_an_unpinned_device(void)
+{
+    see_both(true, 1);
 }
 
 int
@@ -505,8 +669,17 @@ main(int argc, char **argv)
     T_RUN(test_two_of_three_hang);
     T_RUN(test_a_large_ring);
     T_RUN(test_comes_back);
+    T_RUN(test_unpinned_device);
+    T_RUN(test_unpinned_devices);
+    T_RUN(test_unpinned_devices_hang);
+    T_RUN(test_unpinned_device_comes_back);
+    T_RUN(test_reads_fail_beside_an_unpinned_device);
+    T_RUN(test_an_unpinned_device_is_given_back);
+    T_RUN(test_couriers);
     T_RUN(test_what_is_read);
     T_RUN(test_experts);
+    T_RUN(test_experts_of_an_unpinned_device);
     T_RUN(test_layers_beside_experts);
+    T_RUN(test_layers_beside_experts_of_an_unpinned_device);
     return t_end();
 }

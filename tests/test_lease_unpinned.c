@@ -9,7 +9,7 @@
 
 #include "kernels/sim.h"
 #include "kernels/sys.h"
-#include "loader/lease.h"
+#include "loader/lease_state.h"
 #include "loader/model.h"
 #include "tests/fixture.h"
 #include "tests/hung.h"
@@ -584,7 +584,7 @@ count_waits(const hanging *h)
  * host memory, behind one of the disk that somebody waits for, is not told of the disk.
  */
 static void
-test_what_did_not_come(void)
+see_what_did_not_come(void)
 {
     berth_error error;
     uint32_t first;
@@ -622,6 +622,21 @@ test_what_did_not_come(void)
     loaded_end(&h.l);
 }
 
+/* No thread but that one copies. */
+static void
+without_couriers(void (*see)(void))
+{
+    atomic_store(&berthi_lease_without, BERTHI_LEASE_NO_COURIERS);
+    see();
+    atomic_store(&berthi_lease_without, 0);
+}
+
+static void
+test_what_did_not_come(void)
+{
+    without_couriers(see_what_did_not_come);
+}
+
 /* Layers of both devices come from the disk in turn; the ring is pinned for the second one. */
 static void
 begin_turns(hanging *h)
@@ -652,7 +667,7 @@ compute(void *user)
  * that ends: nobody is told that these hang.
  */
 static void
-test_copies_that_nobody_looks_at(void)
+see_copies_that_nobody_looks_at(void)
 {
     berth_error error;
     uint32_t first;
@@ -682,6 +697,12 @@ test_copies_that_nobody_looks_at(void)
     CHECK_EQ(berth_layer_release(h.l.model, first + 5, NULL, &error), BERTH_OK);
     (void)passed(&h.l, 1);
     loaded_end(&h.l);
+}
+
+static void
+test_copies_that_nobody_looks_at(void)
+{
+    without_couriers(see_copies_that_nobody_looks_at);
 }
 
 /* ------------------------------------------------------------- a device that is slow */

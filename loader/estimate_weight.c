@@ -218,6 +218,7 @@ berthi_weight_can_describe(berthi_weight_source *source, const berthi_model_tens
     if (out->module == NULL)
         return false;
     fill_shape(tensor, decision, out);
-    out->is_derived = out->role == BERTHI_WEIGHT_OTHER && parameter->is_linear_kind;
+    out->is_derived = out->role == BERTHI_WEIGHT_OTHER
+                      && (parameter->is_linear_kind || parameter->is_linear);
     return true;
 }

@@ -294,7 +294,7 @@ typedef struct berthi_weight {
     uint64_t count;     /* how many; of a kind: over all its layers                 */
     uint64_t stack;     /* matrices that one tensor holds; 0: one                     */
     uint64_t stored;    /* bytes of one tensor in its file, where that is quantized   */
-    bool is_derived;    /* OTHER of a class made from a linear layer: adapted like one  */
+    bool is_derived;    /* OTHER of a linear layer, or a class made from it: adapted  */
     bool is_f32;        /* whatever the model is cast to                              */
     bool is_f32_in_f16; /* where a model of f16 is quantized                          */
     bool is_f32_in_bf16;

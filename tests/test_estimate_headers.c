@@ -49,9 +49,9 @@ static const char *const others[] = {
     "afmoe", "deepseek_v32", "ernie4_5_moe", "flint", "glm4v_moe_text", "gpt_oss",
     "granitemoe_swa", "granitemoeshared", "hrm_text", "hunyuan_v1_moe", "jetmoe",
     "llama4_text", "phimoe", "qwen3_omni_moe_text", "rwkv", "xlstm", "deberta", "esm",
-    "gte", "ibert", "jina_embeddings_v3", "marian", "mra", "mt5", "nomic_bert",
-    "switch_transformers", "t5", "umt5", "hy_v4", "fsmt", "bailing_hybrid",
-    "deepseek_v4", "glm_moe_dsa",
+    "gte", "ibert", "jina_embeddings_v3", "marian", "mra", "nomic_bert",
+    "switch_transformers", "hy_v4", "fsmt", "bailing_hybrid", "deepseek_v4",
+    "glm_moe_dsa",
 };
 
 /* -------------------------------------------------------------------- the models */

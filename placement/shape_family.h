@@ -135,11 +135,9 @@
 #define BERTHI_TRAIT_OWN_WORDS    BERTHI_TRAIT(46) /* to tell which words are its text's: ELECTRA */
 #define BERTHI_TRAIT_TWO_ANSWERS  BERTHI_TRAIT(47) /* labels of begin and end, whatever is said */
 #define BERTHI_TRAIT_OWN_LINEARS  BERTHI_TRAIT(48) /* of a class derived from linear ones: Falcon */
-#define BERTHI_TRAIT_DOWN_IN_F32  BERTHI_TRAIT(49) /* kept so beside quantized ones: T5 */
 #define BERTHI_TRAIT_PATCHES      BERTHI_TRAIT(50) /* of pictures, beside words of a rank: NeoMME */
 #define BERTHI_TRAIT_SAID_ANSWERS BERTHI_TRAIT(51) /* as many labels of them as a file has */
 #define BERTHI_TRAIT_ONE_TENSOR   BERTHI_TRAIT(52) /* of a layer's experts: GPT-OSS, Llama 4 */
-#define BERTHI_TRAIT_F32_CHOICE   BERTHI_TRAIT(53) /* routers' corrections, always: GLM 4 */
 #define BERTHI_TRAIT_CAST_CHOICE  BERTHI_TRAIT(54) /* they are cast with the rest: MiniMax M2 */
 
 /* Which layers look back only so far, where "layer_types" does not say. */
@@ -176,6 +174,10 @@ typedef struct berthi_family {
     uint16_t narrow;        /* NARROW: default of that width; 0: 128                */
     uint16_t wide;          /* of what the head reads; 0: as the words              */
     uint8_t dense;          /* layers without experts, the first ones, unless said  */
+    /* Modules, by their names in shape.h's list, whose numbers are f32; NULL: none. */
+    const char *const *own_f32;    /* whatever the model is cast to                 */
+    const char *const *f32;        /* beside quantized weights                      */
+    const char *const *f32_in_f16; /* so in models of f16, and not quantized in any */
     /* Defaults of the class, which "text_config" often leaves out; 0: it has to say. */
     uint32_t heads;
     uint32_t kv_heads;

@@ -80,6 +80,7 @@ static const berthi_family_names mpnet = { "q", "k", "v", "o", NULL, "dense", "d
 
 #define F(flag) BERTHI_FAMILY_##flag
 #define T(trait) BERTHI_TRAIT_##trait
+#define NAMES(...) (const char *const[]) { __VA_ARGS__, NULL }
 #define BIASES (F(QKV_BIAS) | F(MLP_BIAS) | F(NORM_BIAS))
 #define GPT2_FLAGS \
     (F(PLAIN_MLP) | BIASES | F(POSITIONS) | F(TIES) | F(CLASSIC) | F(FUSED_QKV))

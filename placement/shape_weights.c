@@ -123,7 +123,7 @@ add_heads(berthi_shape_making *m, const berthi_layer *layer, uint64_t hidden, ui
         m->has_bias = m->has_bias && !berthi_shape_has(m, BERTHI_FAMILY_PLAIN_KEYS);
         berthi_shape_add_linear(m, names->query, queries + keys + values, hidden);
         if (berthi_shape_has(m, BERTHI_FAMILY_PLAIN_KEYS))
-            berthi_shape_add_vector(m, names->query, queries + values);
+            berthi_shape_add_vector(m, "qv_bias", queries + values);
     } else {
         m->has_bias = m->has_bias && !berthi_shape_has_trait(m, BERTHI_TRAIT_PLAIN_QUERIES);
         berthi_shape_add_linear(

@@ -84,6 +84,13 @@ berthi_shape_compress(berthi_shape_reading *r, const char *word, uint64_t number
 
 /* --------------------------------------------------------------------- weights */
 
+/* The class keeps it so from quantizers, and in f32 in f16. */
+static void
+add_kept(berthi_shape_making *m, const char *module, uint64_t outputs)
+{
+    berthi_shape_add_derived(m, module, outputs, m->shape->hidden)->is_f32_in_f16 = true;
+}
+
 /*
  * What makes an entry of `width` numbers. Where an index chooses, each token is part of two
  * entries.
@@ -92,10 +99,9 @@ static void
 add_compressor(berthi_shape_making *m, const berthi_layer *layer, uint64_t width)
 {
     const uint64_t parts = layer->has_index ? 2 * width : width;
-    const uint64_t hidden = m->shape->hidden;
 
-    berthi_shape_add_linear(m, "kv_proj", parts, hidden);
-    berthi_shape_add_linear(m, "gate_proj", parts, hidden);
+    add_kept(m, "kv_proj", parts);
+    add_kept(m, "gate_proj", parts);
     berthi_shape_add_vector(m, "position_bias", layer->entry_tokens * parts);
     berthi_shape_add_vector(m, "kv_norm", width);
 }
@@ -114,7 +120,7 @@ add_attention(berthi_shape_making *m, const berthi_layer *layer)
     berthi_shape_add_linear(m, "q_b_proj", queries, shape->query_rank);
     berthi_shape_add_linear(m, "kv_proj", layer->key_dim, hidden);
     berthi_shape_add_vector(m, "kv_norm", layer->key_dim);
-    berthi_shape_add_linear(m, "o_a_proj", ranks, queries / shape->compression.groups);
+    (void)berthi_shape_add_derived(m, "o_a_proj", ranks, queries / shape->compression.groups);
     berthi_shape_add_linear(m, "o_b_proj", hidden, ranks);
     berthi_shape_add_vector(m, "sinks", layer->heads);
 }
@@ -159,7 +165,7 @@ berthi_shape_add_compressed(berthi_shape_making *m, const berthi_layer *layer)
         add_compressor(m, layer, shape->index_dim);
         berthi_shape_add_linear(m, "q_b_proj", shape->index_heads * shape->index_dim,
                                 shape->query_rank);
-        berthi_shape_add_linear(m, "weights_proj", shape->index_heads, shape->hidden);
+        add_kept(m, "weights_proj", shape->index_heads);
     }
     add_connections(m);
 }
@@ -178,7 +184,7 @@ void
 berthi_shape_add_choice(berthi_shape_making *m, const berthi_layer *layer)
 {
     if (!layer->has_word_experts) {
-        berthi_shape_add_vector(m, "gate", layer->experts);
+        berthi_shape_add_vector(m, "correction", layer->experts);
         return;
     }
     berthi_shape_add_matrix(m, "tid2eid", BERTHI_WEIGHT_OTHER, m->shape->vocabulary,

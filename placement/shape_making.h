@@ -33,6 +33,9 @@ void berthi_shape_add_matrix(berthi_shape_making *m, const char *module, int32_t
 /* A linear layer, and its bias when `has_bias`. */
 void berthi_shape_add_linear(berthi_shape_making *m, const char *module, uint64_t outputs,
                              uint64_t inputs);
+/* One of a class made from linear ones, or kept from quantizers: OTHER, and adapted. */
+berthi_weight *berthi_shape_add_derived(berthi_shape_making *m, const char *module,
+                                        uint64_t outputs, uint64_t inputs);
 /* `norms` norms of one width; with their biases where the family has them. */
 void berthi_shape_add_norms(berthi_shape_making *m, uint64_t elements, uint64_t norms);
 

@@ -63,6 +63,18 @@ berthi_shape_add_linear(berthi_shape_making *m, const char *module, uint64_t out
         berthi_shape_add_vector(m, module, outputs);
 }
 
+berthi_weight *
+berthi_shape_add_derived(berthi_shape_making *m, const char *module, uint64_t outputs,
+                         uint64_t inputs)
+{
+    berthi_weight *weight;
+
+    berthi_shape_add_matrix(m, module, BERTHI_WEIGHT_OTHER, outputs, inputs);
+    weight = &m->out->items[m->out->count - 1];
+    weight->is_derived = true;
+    return weight;
+}
+
 static void
 add_norm(berthi_shape_making *m, const char *module, uint64_t elements, bool has_bias)
 {

@@ -32,7 +32,7 @@ CHANGES = {"bailing_hybrid": {"num_experts_per_token": 2}, "deepseek_v4": {"o_gr
            "hy_v4": {"indexer_types": ["full", "full"]}}
 MOST = 12_000_000
 # Whose headers berth takes for other layers than the class has, still.
-KNOWN = {"gte", "hrm_text", "hy_v4", "jina_embeddings_v3", "nomic_bert", "qwen3_omni_moe_text"}
+KNOWN = {"gte", "hrm_text", "jina_embeddings_v3", "nomic_bert", "qwen3_omni_moe_text"}
 t = lib.Tally()
 
 
@@ -78,9 +78,8 @@ def folded(tensors):
 
 def quantized(model):
     """Elements of what the library quantizes."""
-    kept = get_keys_to_not_convert(model)
-    for names in ("_keep_in_fp32_modules", "_keep_in_fp32_modules_strict"):
-        kept += list(getattr(model, names, None) or [])
+    # As its quantizers ask: what the strict list alone names is quantized.
+    kept = get_keys_to_not_convert(model) + list(model._keep_in_fp32_modules or [])
     return sum(module.weight.numel() for name, module in model.named_modules()
                if (type(module) is torch.nn.Linear or type(module).__name__ == "Conv1D")
                and should_convert_module(name, kept))

@@ -3,12 +3,32 @@
 #include "placement/shape_making.h"
 
 /* Those from `first` on lie in one tensor a matrix: no row of it is one of INT8. */
-static void
-stack(berthi_weight_list *list, uint32_t first, uint64_t experts)
+void
+berthi_shape_stack_experts(berthi_shape_making *m, uint32_t first, uint64_t experts)
 {
+    berthi_weight_list *const list = m->out;
+
+    if (!berthi_shape_has_trait(m, BERTHI_TRAIT_ONE_TENSOR))
+        return;
     for (uint32_t i = first; i < list->count; i++)
         if (list->items[i].role == BERTHI_WEIGHT_EXPERT)
             list->items[i].stack = experts;
+}
+
+static void
+add_choosing(berthi_shape_making *m, const berthi_layer *layer, uint64_t choices)
+{
+    const char *const linear = m->shape->family->router;
+    const uint64_t hidden = m->shape->hidden;
+
+    if (m->shape->router_width > 0)
+        berthi_shape_add_router(m, layer);
+    else if (linear != NULL)
+        berthi_shape_add_matrix(m, linear, BERTHI_WEIGHT_LINEAR, choices, hidden);
+    else if (berthi_shape_has_trait(m, BERTHI_TRAIT_OWN_ROUTER))
+        (void)berthi_shape_add_derived(m, "router", choices, hidden);
+    else
+        berthi_shape_add_matrix(m, "gate", BERTHI_WEIGHT_OTHER, choices, hidden);
 }
 
 /* Routers' corrections are kept in f32: beside quantized weights at least, but for some. */
@@ -34,10 +54,7 @@ berthi_shape_add_experts(berthi_shape_making *m, const berthi_layer *layer)
     const uint64_t choices = layer->experts + m->shape->idle_experts;
     const uint32_t first = m->out->count;
 
-    if (m->shape->router_width > 0)
-        berthi_shape_add_router(m, layer);
-    else
-        berthi_shape_add_matrix(m, "gate", BERTHI_WEIGHT_OTHER, choices, hidden);
+    add_choosing(m, layer, choices);
     if (berthi_shape_has(m, BERTHI_FAMILY_COMPRESSED))
         berthi_shape_add_choice(m, layer);
     else if (m->shape->has_correction || m->shape->has_router_bias
@@ -49,8 +66,7 @@ berthi_shape_add_experts(berthi_shape_making *m, const berthi_layer *layer)
         berthi_shape_has(m, BERTHI_FAMILY_EXPERT_BIAS)
         || (m->has_bias && berthi_shape_has_trait(m, BERTHI_TRAIT_SPARSE_PAIR));
     berthi_shape_add_mlp(m, layer->expert_intermediate, latent > 0 ? latent : hidden);
-    if (berthi_shape_has_trait(m, BERTHI_TRAIT_ONE_TENSOR))
-        stack(m->out, first, layer->experts);
+    berthi_shape_stack_experts(m, first, layer->experts);
     m->role = BERTHI_WEIGHT_LINEAR;
     m->count = layers;
     m->has_bias = m->shape->has_mlp_bias;

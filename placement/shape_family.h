@@ -135,6 +135,7 @@
 #define BERTHI_TRAIT_OWN_WORDS    BERTHI_TRAIT(46) /* to tell which words are its text's: ELECTRA */
 #define BERTHI_TRAIT_TWO_ANSWERS  BERTHI_TRAIT(47) /* labels of begin and end, whatever is said */
 #define BERTHI_TRAIT_OWN_LINEARS  BERTHI_TRAIT(48) /* of a class derived from linear ones: Falcon */
+#define BERTHI_TRAIT_OWN_ROUTER   BERTHI_TRAIT(49) /* of a class derived from them: Llama 4 */
 #define BERTHI_TRAIT_PATCHES      BERTHI_TRAIT(50) /* of pictures, beside words of a rank: NeoMME */
 #define BERTHI_TRAIT_SAID_ANSWERS BERTHI_TRAIT(51) /* as many labels of them as a file has */
 #define BERTHI_TRAIT_ONE_TENSOR   BERTHI_TRAIT(52) /* of a layer's experts: GPT-OSS, Llama 4 */
@@ -162,6 +163,7 @@ typedef struct berthi_family_names {
 typedef struct berthi_family {
     const char *model_type;
     const berthi_family_names *names;
+    const char *router;     /* of experts, that is a linear layer; NULL: it is none     */
     uint64_t flags;
     uint64_t traits;        /* BERTHI_TRAIT_*                                       */
     uint8_t norms;          /* on the hidden state, in a layer                      */

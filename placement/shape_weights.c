@@ -169,13 +169,15 @@ add_expert_heads(berthi_shape_making *m, const berthi_layer *layer)
     const uint64_t layers = m->count;
     const uint64_t hidden = m->shape->hidden;
     const uint64_t width = layer->kv_heads * layer->key_dim;
+    const uint32_t first = m->out->count;
 
     m->has_bias = false;
     berthi_shape_add_linear(m, "kv_proj", 2 * width, hidden);
-    berthi_shape_add_matrix(m, "layer", BERTHI_WEIGHT_OTHER, layer->experts, hidden);
+    berthi_shape_add_linear(m, m->shape->family->router, layer->experts, hidden);
     m->count = layers * layer->experts;
     berthi_shape_add_matrix(m, "input_linear", BERTHI_WEIGHT_EXPERT, width, hidden);
     berthi_shape_add_matrix(m, "output_linear", BERTHI_WEIGHT_EXPERT, hidden, width);
+    berthi_shape_stack_experts(m, first, layer->experts);
     m->count = layers;
     berthi_shape_add_vector(m, "experts", 2 * hidden); /* a bias, and that of the MLP */
 }

@@ -208,6 +208,14 @@ find_dtype(const berthi_build *build, const berthi_parameter *parameter)
     return build->options->dtype;
 }
 
+/* JetMoE's MLPs are made of nothing else, and do not say so. */
+static bool
+is_of_experts(berthi_text name)
+{
+    return has_word(name, "experts") || has_suffix(name, "mlp.input_linear.weight")
+           || has_suffix(name, "mlp.output_linear.weight");
+}
+
 void
 berthi_build_describe_parameter(const berthi_build *build, berthi_parameter *parameter)
 {
@@ -220,7 +228,7 @@ berthi_build_describe_parameter(const berthi_build *build, berthi_parameter *par
         && has_suffix(name, "weight"))
         parameter->is_linear =
             berthi_build_is_linear(build, name, &parameter->is_linear_kind);
-    parameter->is_experts = !parameter->is_linear && has_word(name, "experts")
+    parameter->is_experts = !parameter->is_linear && is_of_experts(name)
                             && (parameter->rank == 3 || parameter->piece_count > 1);
 }
 

@@ -31,9 +31,9 @@ berthi_weight_is_of_tower(const char *name, uint64_t length)
     return false;
 }
 
-/* The first part of a name that is a number; false: there is none. */
+/* The first part of a name that is a number, and where it ends; false: there is none. */
 static bool
-has_number(const char *name, uint64_t length, uint64_t *out)
+has_number(const char *name, uint64_t length, uint64_t *out, uint64_t *end)
 {
     uint64_t begin = 0;
 
@@ -44,8 +44,10 @@ has_number(const char *name, uint64_t length, uint64_t *out)
         for (; begin < i && name[begin] >= '0' && name[begin] <= '9'; begin++)
             if (*out < BERTHI_SHAPE_LAYERS)
                 *out = *out * 10 + (uint64_t)(name[begin] - '0');
-        if (begin == i && i > 0 && name[i - 1] != '.')
+        if (begin == i && i > 0 && name[i - 1] != '.') {
+            *end = i;
             return true;
+        }
         begin = i + 1;
     }
     return false;
@@ -60,6 +62,18 @@ encoder_kind(const berthi_shape *numbers)
     return BERTHI_NO_LAYER;
 }
 
+/* Of the layers that a file counts as one, as LongCat's do two: by the number behind. */
+static uint64_t
+part_of(const berthi_shape *numbers, const char *rest, uint64_t length)
+{
+    uint64_t number = 0;
+    uint64_t end;
+
+    if (has_word(rest, length, ".experts.") || !has_number(rest, length, &number, &end))
+        return 0; /* experts are the first one's */
+    return berthi_min_u64(number, numbers->family->parts - 1u);
+}
+
 /* The kind of the language model's layer that a parameter is in. */
 static uint32_t
 kind_of(berthi_weight_source *source, const berthi_parameter *parameter)
@@ -68,11 +82,14 @@ kind_of(berthi_weight_source *source, const berthi_parameter *parameter)
     const uint64_t length = parameter->name_length;
     const berthi_shape *const numbers = source->numbers;
     uint64_t number;
+    uint64_t end;
 
-    if (berthi_weight_is_of_tower(name, length) || !has_number(name, length, &number))
+    if (berthi_weight_is_of_tower(name, length) || !has_number(name, length, &number, &end))
         return BERTHI_NO_LAYER;
     if (numbers->encoder_layers > 0 && has_word(name, length, "encoder."))
         return encoder_kind(numbers);
+    if (numbers->family->parts > 0)
+        number = number * numbers->family->parts + part_of(numbers, name + end, length - end);
     if (number < numbers->layers)
         return numbers->layer_kinds[number];
     source->outside++;

@@ -172,7 +172,7 @@ static const berthi_family families[] = {
       .norms = 2, .traits = T(ONE_TENSOR) | T(OWN_ROUTER), .window = BERTHI_WINDOW_PATTERN,
       .pattern = 4 },
     { .model_type = "longcat_flash", .names = &llama, .flags = F(CORRECTION), .norms = 2,
-      .parts = 2, .router = "classifier" },
+      .parts = 2, .router = "classifier", .traits = T(CAST_CHOICE) },
     { .model_type = "mamba", .names = &llama, .flags = F(TIES) | F(ALL_STATE), .norms = 1 },
     { .model_type = "mamba2", .names = &llama, .flags = F(ALL_STATE) | F(MAMBA2), .norms = 1 },
     { .model_type = "mellum", .names = &llama, .flags = F(HEAD_NORMS), .norms = 2 },

@@ -48,7 +48,7 @@ static const way ways[] = {
 static const char *const others[] = {
     "glm4v_moe_text", "granitemoe_swa", "granitemoeshared", "hrm_text",
     "qwen3_omni_moe_text", "xlstm", "esm", "gte", "ibert", "jina_embeddings_v3",
-    "marian", "mra", "nomic_bert", "switch_transformers", "fsmt",
+    "marian", "mra", "nomic_bert", "switch_transformers", "nllb-moe", "fsmt",
 };
 
 /* -------------------------------------------------------------------- the models */
@@ -229,7 +229,7 @@ test_all_types(void)
         count++;
     }
     CHECK_EQ(*at, '\0');
-    CHECK_EQ(count, 187);
+    CHECK_EQ(count, 188);
     free(text);
 }
 

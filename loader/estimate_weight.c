@@ -53,15 +53,6 @@ has_number(const char *name, uint64_t length, uint64_t *out, uint64_t *end)
     return false;
 }
 
-static uint32_t
-encoder_kind(const berthi_shape *numbers)
-{
-    for (uint32_t i = 0; i < numbers->kind_count; i++)
-        if (numbers->kinds[i].is_encoder)
-            return i;
-    return BERTHI_NO_LAYER;
-}
-
 /* Of the layers that a file counts as one, as LongCat's do two: by the number behind. */
 static uint64_t
 part_of(const berthi_shape *numbers, const char *rest, uint64_t length)
@@ -81,16 +72,17 @@ kind_of(berthi_weight_source *source, const berthi_parameter *parameter)
     const char *const name = parameter->name;
     const uint64_t length = parameter->name_length;
     const berthi_shape *const numbers = source->numbers;
+    const bool is_encoder = numbers->encoder_layers > 0 && has_word(name, length, "encoder.");
     uint64_t number;
     uint64_t end;
 
     if (berthi_weight_is_of_tower(name, length) || !has_number(name, length, &number, &end))
         return BERTHI_NO_LAYER;
-    if (numbers->encoder_layers > 0 && has_word(name, length, "encoder."))
-        return encoder_kind(numbers);
+    if (is_encoder && number < numbers->encoder_layers)
+        return numbers->encoder_kinds[number];
     if (numbers->family->parts > 0)
         number = number * numbers->family->parts + part_of(numbers, name + end, length - end);
-    if (number < numbers->layers)
+    if (!is_encoder && number < numbers->layers)
         return numbers->layer_kinds[number];
     source->outside++;
     return BERTHI_NO_LAYER;
@@ -112,6 +104,24 @@ module_of(berthi_weight_source *source, const berthi_model_tensor *tensor)
     return berthi_arena_text(source->texts, tensor->name + begin, end - begin);
 }
 
+/* "experts.7.up_proj", "experts.expert_7.wi": of one expert, where the model fuses them not. */
+static bool
+is_one_expert(const berthi_parameter *parameter)
+{
+    static const char list[] = ".experts.";
+    const uint64_t length = sizeof list - 1;
+
+    for (uint64_t i = 0; i + length < parameter->name_length; i++) {
+        if (memcmp(parameter->name + i, list, length) != 0)
+            continue;
+        for (i += length; i < parameter->name_length && parameter->name[i] != '.'; i++)
+            if (parameter->name[i] >= '0' && parameter->name[i] <= '9')
+                return true;
+        return false;
+    }
+    return false;
+}
+
 static int32_t
 role_of(const berthi_weight_source *source, const berthi_parameter *parameter,
         const berthi_decision *decision)
@@ -120,8 +130,9 @@ role_of(const berthi_weight_source *source, const berthi_parameter *parameter,
     const size_t head_length = strlen(head);
 
     if (decision->encoding != BERTH_ENCODING_NATIVE)
-        return decision->is_per_expert || parameter->is_experts ? BERTHI_WEIGHT_EXPERT
-                                                                : BERTHI_WEIGHT_LINEAR;
+        return decision->is_per_expert || parameter->is_experts || is_one_expert(parameter)
+                   ? BERTHI_WEIGHT_EXPERT
+                   : BERTHI_WEIGHT_LINEAR;
     if (head_length > 0 && parameter->name_length > head_length
         && memcmp(parameter->name, head, head_length) == 0
         && parameter->name[head_length] == '.')
@@ -179,6 +190,7 @@ compare(const void *left, const void *right)
     by = by != 0 ? by : order(a->shape[1], b->shape[1]);
     by = by != 0 ? by : order(a->stack, b->stack);
     by = by != 0 ? by : order(a->is_derived, b->is_derived);
+    by = by != 0 ? by : order(a->is_apart, b->is_apart);
     by = by != 0 ? by : order(a->is_f32, b->is_f32);
     by = by != 0 ? by : order(a->is_f32_in_f16, b->is_f32_in_f16);
     by = by != 0 ? by : order(a->is_f32_in_bf16, b->is_f32_in_bf16);
@@ -237,5 +249,6 @@ berthi_weight_can_describe(berthi_weight_source *source, const berthi_model_tens
     fill_shape(tensor, decision, out);
     out->is_derived = out->role == BERTHI_WEIGHT_OTHER
                       && (parameter->is_linear_kind || parameter->is_linear);
+    out->is_apart = out->role == BERTHI_WEIGHT_EXPERT && parameter->is_linear;
     return true;
 }

@@ -30,7 +30,8 @@ static bool
 is_quantized(const berthi_weight *weight, const berthi_estimate_options *options)
 {
     return berthi_type_is_quantized(options->type) && is_linear(weight)
-           && !(weight->role == BERTHI_WEIGHT_EXPERT && options->keeps_experts);
+           && !(weight->role == BERTHI_WEIGHT_EXPERT && options->keeps_experts
+                && !weight->is_apart);
 }
 
 /*

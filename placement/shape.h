@@ -255,6 +255,7 @@ typedef struct berthi_shape {
     uint32_t kind_count;
     berthi_layer kinds[BERTHI_LAYER_KINDS]; /* in order of their first layer */
     uint8_t layer_kinds[BERTHI_SHAPE_LAYERS]; /* of each layer of the decoder */
+    uint8_t encoder_kinds[BERTHI_SHAPE_LAYERS];
 } berthi_shape;
 
 /*
@@ -295,6 +296,7 @@ typedef struct berthi_weight {
     uint64_t stack;     /* matrices that one tensor holds; 0: one                     */
     uint64_t stored;    /* bytes of one tensor in its file, where that is quantized   */
     bool is_derived;    /* OTHER of a linear layer, or a class made from it: adapted  */
+    bool is_apart;      /* EXPERT that is a linear layer itself: quantized and adapted  */
     bool is_f32;        /* whatever the model is cast to                              */
     bool is_f32_in_f16; /* where a model of f16 is quantized                          */
     bool is_f32_in_bf16;

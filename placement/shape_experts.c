@@ -2,17 +2,19 @@
 /* shape_experts.c - experts, their router, and those that all tokens take; see shape.h. */
 #include "placement/shape_making.h"
 
-/* Those from `first` on lie in one tensor a matrix: no row of it is one of INT8. */
+/* Where they lie in one tensor a matrix no row of it is one of INT8. */
 void
-berthi_shape_stack_experts(berthi_shape_making *m, uint32_t first, uint64_t experts)
+berthi_shape_mark_experts(berthi_shape_making *m, uint32_t first, uint64_t experts)
 {
+    const bool is_stacked = berthi_shape_has_trait(m, BERTHI_TRAIT_ONE_TENSOR);
     berthi_weight_list *const list = m->out;
 
-    if (!berthi_shape_has_trait(m, BERTHI_TRAIT_ONE_TENSOR))
-        return;
-    for (uint32_t i = first; i < list->count; i++)
-        if (list->items[i].role == BERTHI_WEIGHT_EXPERT)
-            list->items[i].stack = experts;
+    for (uint32_t i = first; i < list->count; i++) {
+        if (list->items[i].role != BERTHI_WEIGHT_EXPERT)
+            continue;
+        list->items[i].stack = is_stacked ? experts : 0;
+        list->items[i].is_apart = berthi_shape_has_trait(m, BERTHI_TRAIT_EXPERT_LAYERS);
+    }
 }
 
 static void
@@ -66,7 +68,7 @@ berthi_shape_add_experts(berthi_shape_making *m, const berthi_layer *layer)
         berthi_shape_has(m, BERTHI_FAMILY_EXPERT_BIAS)
         || (m->has_bias && berthi_shape_has_trait(m, BERTHI_TRAIT_SPARSE_PAIR));
     berthi_shape_add_mlp(m, layer->expert_intermediate, latent > 0 ? latent : hidden);
-    berthi_shape_stack_experts(m, first, layer->experts);
+    berthi_shape_mark_experts(m, first, layer->experts);
     m->role = BERTHI_WEIGHT_LINEAR;
     m->count = layers;
     m->has_bias = m->shape->has_mlp_bias;

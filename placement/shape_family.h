@@ -139,6 +139,7 @@
 #define BERTHI_TRAIT_PATCHES      BERTHI_TRAIT(50) /* of pictures, beside words of a rank: NeoMME */
 #define BERTHI_TRAIT_SAID_ANSWERS BERTHI_TRAIT(51) /* as many labels of them as a file has */
 #define BERTHI_TRAIT_ONE_TENSOR   BERTHI_TRAIT(52) /* of a layer's experts: GPT-OSS, Llama 4 */
+#define BERTHI_TRAIT_EXPERT_LAYERS BERTHI_TRAIT(53) /* they are linear ones themselves: Switch */
 #define BERTHI_TRAIT_CAST_CHOICE  BERTHI_TRAIT(54) /* they are cast with the rest: MiniMax M2 */
 
 /* Which layers look back only so far, where "layer_types" does not say. */

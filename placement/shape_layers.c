@@ -331,7 +331,8 @@ add_encoder(berthi_shape_reading *r, const berthi_layer_rules *rules)
             rules->sparse.experts > 0 && rules->encoder_step > 0
             && i % rules->encoder_step == rules->encoder_at;
 
-        (void)add_layer(r, is_sparse_one ? &sparse : &encoder);
+        r->shape->encoder_kinds[i] =
+            (uint8_t)add_layer(r, is_sparse_one ? &sparse : &encoder);
     }
 }
 

@@ -48,8 +48,8 @@ void berthi_shape_add_shared(berthi_shape_making *m, const berthi_layer *layer);
 void berthi_shape_add_mlp(berthi_shape_making *m, uint64_t width, uint64_t hidden);
 /* A router, experts, and what stands beside them. */
 void berthi_shape_add_experts(berthi_shape_making *m, const berthi_layer *layer);
-/* ONE_TENSOR: those added from `first` on lie in one a layer and matrix. */
-void berthi_shape_stack_experts(berthi_shape_making *m, uint32_t first, uint64_t experts);
+/* Those added from `first` on: whether they lie in one tensor, or are layers themselves. */
+void berthi_shape_mark_experts(berthi_shape_making *m, uint32_t first, uint64_t experts);
 /* All weights of a STATE layer but its MLP and norms. */
 void berthi_shape_add_state(berthi_shape_making *m);
 /* MEMORY: the same. */

@@ -177,7 +177,7 @@ add_expert_heads(berthi_shape_making *m, const berthi_layer *layer)
     m->count = layers * layer->experts;
     berthi_shape_add_matrix(m, "input_linear", BERTHI_WEIGHT_EXPERT, width, hidden);
     berthi_shape_add_matrix(m, "output_linear", BERTHI_WEIGHT_EXPERT, hidden, width);
-    berthi_shape_stack_experts(m, first, layer->experts);
+    berthi_shape_mark_experts(m, first, layer->experts);
     m->count = layers;
     berthi_shape_add_vector(m, "experts", 2 * hidden); /* a bias, and that of the MLP */
 }

@@ -26,7 +26,7 @@ has_name(const char **targets, berthi_text *name)
 static bool
 is_layer(const berthi_weight *weight)
 {
-    return weight->role == BERTHI_WEIGHT_LINEAR || weight->is_derived;
+    return weight->role == BERTHI_WEIGHT_LINEAR || weight->is_derived || weight->is_apart;
 }
 
 static bool

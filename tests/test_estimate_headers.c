@@ -48,7 +48,7 @@ static const way ways[] = {
 static const char *const others[] = {
     "glm4v_moe_text", "granitemoe_swa", "granitemoeshared", "hrm_text",
     "qwen3_omni_moe_text", "xlstm", "esm", "gte", "ibert", "jina_embeddings_v3",
-    "marian", "mra", "nomic_bert", "switch_transformers", "nllb-moe", "fsmt",
+    "marian", "mra", "nomic_bert", "fsmt",
 };
 
 /* -------------------------------------------------------------------- the models */

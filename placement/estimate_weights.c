@@ -133,7 +133,7 @@ add(uint64_t *sum, uint64_t bytes)
     *sum = berthi_add_capped(*sum, bytes);
 }
 
-/* Experts that one token does not take: their share of the weights. */
+/* Experts of the decoder that one token does not take: their share of the weights. */
 static uint64_t
 idle_share(const berthi_shape *shape, const berthi_weight *weight, uint64_t bytes)
 {
@@ -142,7 +142,7 @@ idle_share(const berthi_shape *shape, const berthi_weight *weight, uint64_t byte
     if (weight->role != BERTHI_WEIGHT_EXPERT || weight->layer >= shape->kind_count)
         return 0;
     layer = &shape->kinds[weight->layer];
-    if (layer->experts == 0 || bytes == BERTHI_BEYOND)
+    if (layer->experts == 0 || layer->is_encoder || bytes == BERTHI_BEYOND)
         return 0;
     return bytes / layer->experts * (layer->experts - layer->experts_used);
 }

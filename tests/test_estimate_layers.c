@@ -386,6 +386,34 @@ test_shared_index(void)
     CHECK_CONTAINS(estimated_error()->message, "is not a letter for each layer");
 }
 
+static uint64_t
+read_for_token(const char *steps)
+{
+    const estimated *const e = estimated_text(
+        fixture_format("{\"model_type\": \"switch_transformers\", \"d_model\": 64, "
+                       "\"vocab_size\": 100, \"num_experts\": 8, \"num_layers\": 6, "
+                       "\"num_decoder_layers\": 4, \"num_heads\": 4, \"d_ff\": 128%s}",
+                       steps));
+    berthi_estimate_options options;
+    berthi_estimate estimate;
+
+    if (!CHECK(e != NULL))
+        return 0;
+    berthi_estimate_options_init(&options, &e->shape);
+    CHECK_EQ(berthi_estimate_inference(&e->model, &options, &estimate, NULL), BERTH_OK);
+    return berthi_estimate_bytes(&estimate, BERTHI_PART_WEIGHT_READ);
+}
+
+/* Nothing of an encoder is read for a token, whether it has experts or not. */
+static void
+test_encoder_experts_are_not_read(void)
+{
+    const uint64_t dense = read_for_token(", \"encoder_sparse_step\": 0");
+
+    CHECK(dense > 0);
+    CHECK_EQ(read_for_token(", \"encoder_sparse_step\": 2"), dense);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -400,5 +428,6 @@ main(int argc, char **argv)
     T_RUN(test_halves);
     T_RUN(test_index);
     T_RUN(test_shared_index);
+    T_RUN(test_encoder_experts_are_not_read);
     T_MAIN_END;
 }

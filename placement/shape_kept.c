@@ -14,8 +14,8 @@ is_named(const berthi_weight *weight, const char *const *names)
 }
 
 /*
- * Layers of a derived class are quantized nowhere, nor are those that `_keep_in_fp32_modules` names:
- * in f16 they stay f32. What its strict sister names is f32 in bf16, too, but quantized.
+ * Layers of a derived class are quantized nowhere, nor are those that `_keep_in_fp32_modules`
+ * names: in f16 they stay f32. What its strict sister names is f32 in bf16, too, but quantized.
  */
 void
 berthi_shape_leave_plain(berthi_weight_list *list, const berthi_family *family)

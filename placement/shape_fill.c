@@ -204,9 +204,10 @@ berthi_shape_add_beside(berthi_shape_making *m)
         berthi_shape_add_norms(m, hidden, 1);
     }
     /* A number for each head of each layer, and one more. */
+    m->role = BERTHI_WEIGHT_LINEAR;
+    m->has_bias = true;
     if (berthi_shape_has(m, BERTHI_FAMILY_CONTACTS))
-        berthi_shape_add_vector(m, "contact_head",
-                                shape->layers * shape->kinds[0].heads + 1);
+        berthi_shape_add_linear(m, "regression", 1, shape->layers * shape->kinds[0].heads);
 }
 
 /* A layer of its own before the words. */

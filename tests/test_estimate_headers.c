@@ -46,7 +46,7 @@ static const way ways[] = {
 
 /* Those whose estimates differ still. */
 static const char *const others[] = {
-    "glm4v_moe_text", "hrm_text", "qwen3_omni_moe_text", "xlstm", "esm", "gte", "ibert",
+    "glm4v_moe_text", "hrm_text", "qwen3_omni_moe_text", "xlstm", "gte", "ibert",
     "jina_embeddings_v3", "marian", "mra", "nomic_bert", "fsmt",
 };
 

@@ -320,7 +320,7 @@ add_head(berthi_shape_making *m)
     /* MobileBERT's is as wide as its words and, beside them, the rest of the hidden state. */
     if (beside > 0)
         berthi_shape_add_matrix(m, "dense", BERTHI_WEIGHT_HEAD, beside, shape->vocabulary);
-    if (!shape->ties_embeddings)
+    if (!shape->ties_embeddings && !berthi_shape_has_trait(m, BERTHI_TRAIT_TWO_LANGUAGES))
         berthi_shape_add_matrix(m, "lm_head", BERTHI_WEIGHT_HEAD, shape->vocabulary,
                                 shape->bottleneck.width > 0 ? shape->embedding
                                                             : shape->head_width);

@@ -213,11 +213,10 @@ add_more_rows(berthi_shape_making *m)
     if (shape->tokens_ahead > 0)
         berthi_shape_add_matrix(m, "ngram_embeddings", BERTHI_WEIGHT_EMBEDDING,
                                 shape->tokens_ahead, shape->hidden);
-    /* FSMT's decoder has the head, whatever class it is of. */
-    if (berthi_shape_has_trait(m, BERTHI_TRAIT_TWO_LANGUAGES) && !shape->has_head
-        && !shape->ties_embeddings)
-        berthi_shape_add_matrix(m, "output_projection", BERTHI_WEIGHT_HEAD,
-                                shape->vocabulary, shape->hidden);
+    /* FSMT's decoder has one, whatever its class, which calls the words beside it the head. */
+    if (berthi_shape_has_trait(m, BERTHI_TRAIT_TWO_LANGUAGES) && !shape->ties_embeddings)
+        (void)berthi_shape_add_derived(m, "output_projection", shape->vocabulary,
+                                       shape->hidden);
 }
 
 void

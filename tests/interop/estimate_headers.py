@@ -27,12 +27,14 @@ from transformers.quantizers.quantizers_utils import should_convert_module
 
 # What made.py's sizes do not go with.
 CHANGES = {"bailing_hybrid": {"num_experts_per_token": 2}, "deepseek_v4": {"o_groups": 2},
+           "fsmt": {"pad_token_id": 1},
            "kimi_linear": {"num_experts_per_token": 2},
            "glm_moe_dsa": {"indexer_types": ["full", "full"]},
            "hy_v4": {"indexer_types": ["full", "full"]},
            "longcat_flash": {"expert_ffn_hidden_size": 48, "moe_topk": 2, "zero_expert_num": 0,
                              "qk_head_dim": 32},
-           "nllb-moe": {"encoder_sparse_step": 2, "decoder_sparse_step": 2}}
+           "nllb-moe": {"encoder_sparse_step": 2, "decoder_sparse_step": 2},
+           "xlstm": {"embedding_dim": 64}}
 MOST = 12_000_000
 # Whose headers berth takes for other layers than the class has, still.
 KNOWN = {"gte", "hrm_text", "jina_embeddings_v3", "nomic_bert", "qwen3_omni_moe_text"}

@@ -148,10 +148,11 @@ bool t_check_mem(t_place place, const void *actual, const void *expected,
         printf(": NULL\n");
         return false;
     }
-    while (i < bytes && a[i] == b[i])
-        i++;
-    if (i == bytes)
+    /* All at once: byte by byte this was a quarter of some tests' time, were it watched. */
+    if (memcmp(a, b, bytes) == 0)
         return true;
+    while (i + 1 < bytes && a[i] == b[i])
+        i++;
     report(place, text);
     printf(": byte %zu of %zu is %02x against %02x\n", i, bytes, a[i], b[i]);
     return false;

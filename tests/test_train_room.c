@@ -185,6 +185,9 @@ test_room_is_made_on_the_disk(void)
 
 #define LARGE_PAGE 344064u /* elements: a little less than what a device's memory comes in */
 
+/* Crowds take nearly all of it, and each of their bytes is written: no more than is needed. */
+#define SMALL_SIM "sim:32MiB"
+
 /* A parameter of so many elements, in large pages. */
 static bool
 open_pages(trained *t, berth_context *context, uint64_t elements)
@@ -196,7 +199,7 @@ open_pages(trained *t, berth_context *context, uint64_t elements)
     options.page_elements = LARGE_PAGE;
     options.accumulates = 0;
     return trained_open(t, context,
-                        &(trained_options){ .devices = "sim:256MiB",
+                        &(trained_options){ .devices = SMALL_SIM,
                                             .groups = &g,
                                             .group_count = 1,
                                             .parameters = &large,

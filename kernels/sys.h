@@ -196,7 +196,10 @@ uint64_t berthi_sys_thread_ns(void);
 void berthi_sys_sleep(uint64_t ns);
 /* Unpredictable bytes, at most 256. */
 int berthi_sys_random(void *buffer, size_t bytes);
-/* A joinable thread with `stack_bytes` of stack; 0 or an errno. */
+/*
+ * A joinable thread with `stack_bytes` of stack; 0 or an errno. Signals of the process are left to
+ * the caller's threads.
+ */
 int berthi_sys_thread_create(pthread_t *thread, size_t stack_bytes,
                              void *(*run)(void *), void *user);
 /* A condition variable on the monotonic clock; 0 or an errno. */

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <linux/io_uring.h>
 #include <linux/mempolicy.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -325,11 +326,28 @@ berthi_sys_random(void *buffer, size_t bytes)
     return getrandom(buffer, bytes, 0) == (ssize_t)bytes ? 0 : -1;
 }
 
+/*
+ * Signals that come to whichever thread of the process does not block them. Those that a thread
+ * causes by itself stay with it, and so does that of profilers, which ask what each is at.
+ */
+static void
+list_signals_of_others(sigset_t *out)
+{
+    static const int own[] = { SIGSEGV, SIGBUS,  SIGFPE,  SIGILL, SIGTRAP,
+                               SIGSYS,  SIGABRT, SIGPIPE, SIGPROF };
+
+    sigfillset(out);
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        sigdelset(out, own[i]);
+}
+
 int
 berthi_sys_thread_create(pthread_t *thread, size_t stack_bytes, void *(*run)(void *),
                          void *user)
 {
     pthread_attr_t attributes;
+    sigset_t others;
+    sigset_t before;
     int failure;
 
     if (berthi_fault_is_due(BERTHI_FAULT_SYSTEM))
@@ -337,9 +355,14 @@ berthi_sys_thread_create(pthread_t *thread, size_t stack_bytes, void *(*run)(voi
     failure = pthread_attr_init(&attributes);
     if (failure != 0)
         return failure;
+    list_signals_of_others(&others);
     failure = pthread_attr_setstacksize(&attributes, stack_bytes);
-    if (failure == 0)
+    if (failure == 0) {
+        /* A thread has the mask of who makes it from its first moment on. */
+        pthread_sigmask(SIG_BLOCK, &others, &before);
         failure = pthread_create(thread, &attributes, run, user);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
     pthread_attr_destroy(&attributes);
     return failure;
 }

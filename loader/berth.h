@@ -23,7 +23,9 @@
  *             takes less than 128 KiB; musl gives threads 128 KiB unless told more.
  * Process     The library prints nothing, installs no handlers, reads no
  *             environment, keeps no globals and never ends the process. Nothing that is the
- *             process's changes, but by berth_context_options.uses_tiles.
+ *             process's changes, but by berth_context_options.uses_tiles. Signals come to the
+ *             caller's threads: berth's block them, in its callbacks, too, but for those that a
+ *             thread causes by itself, and SIGPROF.
  * Waiting     What hangs, a disk, a server, a device, ends loads, leases and moves
  *             in time: berth_load_options.wait_ms. Everything else waits for as
  *             long as the system does, where nobody can end a call; of jobs

@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -229,6 +231,74 @@ test_threads(void)
     CHECK_EQ(berthi_sys_thread_create(&thread, 1, set_flag, &flag), EINVAL);
 }
 
+/* A thread that is there until it may go. */
+typedef struct sleeper {
+    sigset_t mask; /* that it has */
+    _Atomic int state;
+} sleeper;
+
+enum { BEGUN = 1, MAY_GO = 2 };
+
+static void *
+sleep_for_long(void *user)
+{
+    sleeper *const s = user;
+
+    pthread_sigmask(SIG_SETMASK, NULL, &s->mask);
+    atomic_store(&s->state, BEGUN);
+    while (atomic_load(&s->state) != MAY_GO)
+        berthi_sys_sleep(1000000);
+    return NULL;
+}
+
+static _Atomic int handled;
+
+static void
+count_signal(int number)
+{
+    (void)number;
+    atomic_fetch_add(&handled, 1);
+}
+
+/* A server loads a model, then blocks what it waits for: no thread of ours may take that. */
+static void
+test_threads_leave_signals_to_the_caller(void)
+{
+    static const int own[] = { SIGSEGV, SIGBUS,  SIGFPE,  SIGILL, SIGTRAP,
+                               SIGSYS,  SIGABRT, SIGPIPE, SIGPROF };
+    static const int others[] = { SIGINT, SIGTERM, SIGHUP, SIGALRM, SIGCHLD, SIGUSR1, SIGUSR2 };
+    const struct timespec second = { .tv_sec = 1 };
+    sleeper s = { .state = 0 };
+    pthread_t thread;
+    sigset_t before;
+    sigset_t after;
+    sigset_t awaited;
+
+    signal(SIGUSR1, count_signal);
+    pthread_sigmask(SIG_SETMASK, NULL, &before);
+    T_REQUIRE(berthi_sys_thread_create(&thread, 256 * 1024, sleep_for_long, &s) == 0);
+    pthread_sigmask(SIG_SETMASK, NULL, &after);
+    for (int number = 1; number < SIGRTMAX; number++)
+        CHECK_EQ(sigismember(&after, number), sigismember(&before, number));
+    while (atomic_load(&s.state) != BEGUN)
+        berthi_sys_sleep(1000000);
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        CHECK_EQ(sigismember(&s.mask, own[i]), 0);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        CHECK_EQ(sigismember(&s.mask, others[i]), 1);
+
+    sigemptyset(&awaited);
+    sigaddset(&awaited, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &awaited, NULL);
+    CHECK_EQ(kill(getpid(), SIGUSR1), 0);
+    CHECK_EQ(sigtimedwait(&awaited, NULL, &second), SIGUSR1);
+    CHECK_EQ(atomic_load(&handled), 0);
+    atomic_store(&s.state, MAY_GO);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    signal(SIGUSR1, SIG_DFL);
+}
+
 static uint64_t
 now_of_system(void)
 {
@@ -344,6 +414,7 @@ main(int argc, char **argv)
     T_RUN(test_process);
     T_RUN(test_error_words);
     T_RUN(test_threads);
+    T_RUN(test_threads_leave_signals_to_the_caller);
     T_RUN(test_clock);
     T_RUN(test_waiting);
     T_RUN(test_events);

@@ -188,6 +188,6 @@ berthi_shape_add_choice(berthi_shape_making *m, const berthi_layer *layer)
         return;
     }
     berthi_shape_add_matrix(m, "tid2eid", BERTHI_WEIGHT_OTHER, m->shape->vocabulary,
-                            layer->experts_used);
-    m->out->items[m->out->count - 1].dtype = BERTH_I64;
+                            layer->experts_used)
+        ->dtype = BERTH_I64;
 }

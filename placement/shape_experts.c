@@ -39,10 +39,9 @@ add_correction(berthi_shape_making *m, uint64_t choices)
 {
     const bool is_kept =
         m->shape->has_correction && !berthi_shape_has_trait(m, BERTHI_TRAIT_CAST_CHOICE);
-    berthi_weight *weight;
+    berthi_weight *const weight = berthi_shape_add_vector(
+        m, m->shape->has_correction ? "correction" : "gate", choices);
 
-    berthi_shape_add_vector(m, m->shape->has_correction ? "correction" : "gate", choices);
-    weight = &m->out->items[m->out->count - 1];
     weight->is_f32_in_f16 = is_kept;
     weight->is_f32_in_bf16 = is_kept;
 }

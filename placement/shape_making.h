@@ -22,14 +22,20 @@ typedef struct berthi_shape_making {
     uint64_t count; /* of a weight added now */
     int32_t role;   /* of a matrix added now */
     bool has_bias;  /* of a linear layer added now */
+    berthi_weight absent; /* what came last without elements, and is not in the list */
 } berthi_shape_making;
 
 /* One of the flags, or of the traits. */
 bool berthi_shape_has(const berthi_shape_making *m, uint64_t flags);
 bool berthi_shape_has_trait(const berthi_shape_making *m, uint64_t traits);
-void berthi_shape_add_vector(berthi_shape_making *m, const char *module, uint64_t elements);
-void berthi_shape_add_matrix(berthi_shape_making *m, const char *module, int32_t role,
-                             uint64_t rows, uint64_t columns);
+/*
+ * What has no elements, or is in no layer, is not added. Each gives the weight for its other
+ * members, one that nobody reads where none was added.
+ */
+berthi_weight *berthi_shape_add_vector(berthi_shape_making *m, const char *module,
+                                       uint64_t elements);
+berthi_weight *berthi_shape_add_matrix(berthi_shape_making *m, const char *module,
+                                       int32_t role, uint64_t rows, uint64_t columns);
 /* A linear layer, and its bias when `has_bias`. */
 void berthi_shape_add_linear(berthi_shape_making *m, const char *module, uint64_t outputs,
                              uint64_t inputs);

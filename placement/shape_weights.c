@@ -19,17 +19,17 @@ berthi_shape_has_trait(const berthi_shape_making *m, uint64_t traits)
 /* ---------------------------------------------------------------------- adding */
 
 /*
- * What has no elements, or is in no layer, is not there: numbers of a file need not go
- * together, like layers without attention where another table goes by their heads.
+ * Numbers of a file need not go together, like layers without attention where another table
+ * goes by their heads.
  */
-static void
+static berthi_weight *
 add(berthi_shape_making *m, const berthi_weight *made)
 {
     berthi_weight_list *const list = m->out;
     berthi_weight *weight;
 
     if (m->count == 0 || made->shape[0] == 0 || (made->rank == 2 && made->shape[1] == 0))
-        return;
+        return &m->absent;
     list->is_cut |= list->count == BERTHI_WEIGHT_KINDS;
     list->count -= list->is_cut;
     weight = &list->items[list->count++];
@@ -37,21 +37,26 @@ add(berthi_shape_making *m, const berthi_weight *made)
     weight->dtype = m->shape->dtype;
     weight->layer = m->layer;
     weight->count = m->count;
+    return weight;
 }
 
-void
+berthi_weight *
 berthi_shape_add_vector(berthi_shape_making *m, const char *module, uint64_t elements)
 {
-    add(m, &(berthi_weight){ .module = module, .role = BERTHI_WEIGHT_OTHER, .rank = 1,
-                             .shape = { elements } });
+    const berthi_weight made = { .module = module, .role = BERTHI_WEIGHT_OTHER, .rank = 1,
+                                 .shape = { elements } };
+
+    return add(m, &made);
 }
 
-void
+berthi_weight *
 berthi_shape_add_matrix(berthi_shape_making *m, const char *module, int32_t role,
                         uint64_t rows, uint64_t columns)
 {
-    add(m, &(berthi_weight){ .module = module, .role = role, .rank = 2,
-                             .shape = { rows, columns } });
+    const berthi_weight made = { .module = module, .role = role, .rank = 2,
+                                 .shape = { rows, columns } };
+
+    return add(m, &made);
 }
 
 void
@@ -67,10 +72,9 @@ berthi_weight *
 berthi_shape_add_derived(berthi_shape_making *m, const char *module, uint64_t outputs,
                          uint64_t inputs)
 {
-    berthi_weight *weight;
+    berthi_weight *const weight =
+        berthi_shape_add_matrix(m, module, BERTHI_WEIGHT_OTHER, outputs, inputs);
 
-    berthi_shape_add_matrix(m, module, BERTHI_WEIGHT_OTHER, outputs, inputs);
-    weight = &m->out->items[m->out->count - 1];
     weight->is_derived = true;
     return weight;
 }

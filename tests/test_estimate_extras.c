@@ -393,7 +393,7 @@ test_other_pairs(void)
 
     T_REQUIRE(e != NULL);
     CHECK_EQ(elements(e, BERTHI_NO_LAYER, "embed_tokens"), (100 + 70) * 64);
-    CHECK_EQ(elements(e, BERTHI_NO_LAYER, "lm_head"), 100 * 64);
+    CHECK_EQ(elements(e, BERTHI_NO_LAYER, "output_projection"), 100 * 64);
     e = estimated_text(fixture_format(text, "pegasus_x", "vocab_size", ""));
     T_REQUIRE(e != NULL);
     CHECK_EQ(elements(e, BERTHI_NO_LAYER, "embed_global"), 32 * 64);

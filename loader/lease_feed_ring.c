@@ -11,7 +11,7 @@
 #define RING_CHUNKS_MIN 3u
 #define RING_CHUNKS_MAX 64u
 
-/* One buffer of so many is for experts, where layers come from the disk as well. */
+/* One buffer of so many, or more, is for experts, where layers come from the disk as well. */
 #define EXPERTS_SHARE 4u
 
 uint64_t
@@ -147,6 +147,31 @@ berthi_feeder_create_events(berthi_feeder *f, berth_error *error)
 
 /* ------------------------------------------------------------------------- tuning */
 
+/* Of layers or of experts. */
+static uint32_t
+count_lines(const berthi_feeder *f, uint32_t share)
+{
+    uint32_t count = 0;
+
+    for (uint32_t l = 0; l < f->leases->line_count; l++)
+        count += f->leases->lines[l].has_disk && f->leases->lines[l].is_cache == (share == 1);
+    return count;
+}
+
+/*
+ * Buffers for experts, of so many, beside layers: one for each line at least, as one that hangs
+ * keeps its own, once each line of layers has one.
+ */
+static uint32_t
+choose_share(const berthi_feeder *f, uint32_t all)
+{
+    const uint32_t of_layers = count_lines(f, 0);
+    const uint32_t left = all > of_layers ? all - of_layers : 0;
+    const uint64_t wanted = berthi_max_u64(all / EXPERTS_SHARE, count_lines(f, 1));
+
+    return (uint32_t)berthi_max_u64(berthi_min_u64(wanted, left), 1);
+}
+
 /* Divides what is used of it. */
 static void
 divide_ring(berthi_feeder *f)
@@ -156,8 +181,7 @@ divide_ring(berthi_feeder *f)
 
     f->room[1] = layers == 0                          ? all
                  : layers == f->chunks->chunk_count ? 0
-                 : all / EXPERTS_SHARE > 0          ? all / EXPERTS_SHARE
-                                                    : 1;
+                                                      : choose_share(f, all);
     f->room[0] = all - f->room[1];
     if (layers > 0 && f->room[0] == 0) /* they take turns with the only one */
         f->room[0] = 1;

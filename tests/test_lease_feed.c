@@ -71,6 +71,39 @@ test_shares(void)
     }
 }
 
+/* Whoever hangs keeps a buffer: there is one for each device, first of all for layers. */
+static void
+test_shares_of_devices(void)
+{
+    static const struct {
+        uint32_t devices; /* each has layers and experts */
+        uint32_t capacity;
+        uint32_t room[2];
+    } cases[] = {
+        { 1, 7, { 6, 1 } }, { 2, 8, { 6, 2 } },   { 2, 7, { 5, 2 } }, { 3, 8, { 5, 3 } },
+        { 2, 4, { 2, 2 } }, { 2, 3, { 2, 1 } },   { 2, 2, { 1, 1 } }, { 4, 8, { 4, 4 } },
+        { 4, 6, { 4, 2 } }, { 4, 64, { 4, 4 } },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const berthi_lease_line layers = { .has_disk = true };
+        const berthi_lease_line experts = { .has_disk = true, .is_cache = true };
+        berthi_lease_line lines[9] = { { .has_disk = false } };
+        rig r;
+
+        begin(&r, 16, cases[i].capacity);
+        for (uint32_t d = 0; d < cases[i].devices; d++) {
+            lines[1 + 2 * d] = layers;
+            lines[2 + 2 * d] = experts;
+        }
+        r.leases.lines = lines;
+        r.leases.line_count = 1 + 2 * cases[i].devices;
+        berthi_feeder_begin_tuning(&r.feeder);
+        CHECK_EQ(r.feeder.room[0], cases[i].room[0]);
+        CHECK_EQ(r.feeder.room[1], cases[i].room[1]);
+    }
+}
+
 /* Six buffers of layers and two of experts: idle where all of either are being filled. */
 static void
 test_idle(void)
@@ -146,6 +179,7 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_chunks_of_a_ring);
     T_RUN(test_shares);
+    T_RUN(test_shares_of_devices);
     T_RUN(test_idle);
     T_RUN(test_room_beside_late_copies);
     T_RUN(test_what_is_written_to_does_not_fail);

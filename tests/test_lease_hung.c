@@ -572,23 +572,23 @@ test_experts_of_an_unpinned_device(void)
 
 /* ------------------------------------------------------------- layers beside experts */
 
+/* A layer of each device, and its experts. */
 static void
-begin_both(hanging *h)
+begin_both(hanging *h, uint32_t devices)
 {
-    static const char *const pins[] = {
-        "model.layers.0.input_layernorm=cuda:0",
-        "model.layers.0.self_attn=disk",
-        "model.layers.0.block_sparse_moe.experts=disk",
-        "model.layers.1.input_layernorm=cuda:1",
-        "model.layers.1.self_attn=disk",
-        "model.layers.1.block_sparse_moe.experts=disk",
-    };
-    berth_plan_options options = loaded_options(memory_of(2));
+    berth_plan_options options = loaded_options(memory_of(devices));
+    const char *pins[3 * DEVICES];
 
-    h->devices = 2;
+    h->devices = devices;
+    for (uint32_t i = 0; i < devices; i++) {
+        pins[3 * i] = fixture_format("model.layers.%u.input_layernorm=cuda:%u", i, i);
+        pins[3 * i + 1] = fixture_format("model.layers.%u.self_attn=disk", i);
+        pins[3 * i + 2] = fixture_format("model.layers.%u.block_sparse_moe.experts=disk", i);
+    }
     options.pins = pins;
-    options.pin_count = 6;
-    load(h, planned_moe(2, EXPERTS), &options, h->unpinned != 0 ? BIG_RING_BYTES : RING_BYTES);
+    options.pin_count = 3 * devices;
+    load(h, planned_moe(devices, EXPERTS), &options,
+         h->unpinned != 0 ? BIG_RING_BYTES : RING_BYTES);
 }
 
 static berth_status
@@ -622,7 +622,7 @@ see_both(bool has_hung, uint32_t unpinned)
     uint32_t second;
     hanging h = { .unpinned = unpinned };
 
-    begin_both(&h);
+    begin_both(&h, 2);
     layer = (user){ .h = &h, .device = 0, .use = use_only_layer, .count = 1 };
     users[0] = expert_user_of(&h, 0);
     users[1] = expert_user_of(&h, 1);
@@ -644,6 +644,31 @@ see_both(bool has_hung, uint32_t unpinned)
     first = atomic_load(&users[0].uses);
     second = atomic_load(&users[1].uses) + atomic_load(&users[2].uses) - EXPERTS / 2;
     CHECK_LT(first, 16 * second);
+    loaded_end(&h.l);
+}
+
+/* More devices hang than a quarter of the ring has buffers: experts of the last one come. */
+static void
+test_experts_of_the_last_device(void)
+{
+    hanging h = { .read = NULL };
+
+    begin_both(&h, DEVICES);
+    for (uint32_t d = 0; d < DEVICES; d++) {
+        user layer = { .h = &h, .device = d, .use = use_only_layer, .count = 1 };
+        user experts = expert_user_of(&h, d);
+
+        CHECK(use_next(&layer));
+        if (d + 1 < DEVICES) {
+            hang(&h, d);
+            use_until_told(&experts);
+            continue;
+        }
+        for (uint32_t i = 0; i < EXPERTS; i++)
+            CHECK(use_next(&experts));
+    }
+    for (uint32_t d = 0; d + 1 < DEVICES; d++)
+        recover(&h, d);
     loaded_end(&h.l);
 }
 
@@ -679,6 +704,7 @@ main(int argc, char **argv)
     T_RUN(test_what_is_read);
     T_RUN(test_experts);
     T_RUN(test_experts_of_an_unpinned_device);
+    T_RUN(test_experts_of_the_last_device);
     T_RUN(test_layers_beside_experts);
     T_RUN(test_layers_beside_experts_of_an_unpinned_device);
     return t_end();

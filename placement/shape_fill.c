@@ -188,6 +188,10 @@ berthi_shape_add_beside(berthi_shape_making *m)
     }
     if (shape->patch_numbers > 0)
         add_patches(m);
+    if (berthi_shape_has_trait(m, BERTHI_TRAIT_SAVED_PLACES)) {
+        berthi_shape_add_vector(m, "position_ids", shape->positions);
+        m->out->items[m->out->count - 1].dtype = BERTH_I64;
+    }
     m->count = 4;
     if (shape->box_rows > 0)
         berthi_shape_add_matrix(m, "box_embeddings", BERTHI_WEIGHT_EMBEDDING, shape->box_rows,

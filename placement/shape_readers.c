@@ -93,7 +93,7 @@ const berthi_family berthi_family_readers[] = {
     { .model_type = "mpnet", .traits = T(POOLER), .names = &mpnet, .norms = 2,
       .flags = BERT_FLAGS | F(PADDED) | F(NO_TYPES) | F(RELATIVE) },
     { .model_type = "mra", .names = &bert, .norms = 2, .flags = BERT_FLAGS | F(TWO_ROWS),
-      .traits = T(TWO_ANSWERS) },
+      .traits = T(TWO_ANSWERS) | T(SAVED_PLACES) },
     { .model_type = "mt5", .names = &t5, .flags = F(TIES) | F(ENCODER) | F(RELATIVE),
       .norms = 2, .f32_in_f16 = NAMES("wo") },
     { .model_type = "mvp", .names = &opt, .norms = 2,

@@ -228,7 +228,9 @@ lint_fences()
     refuse_include 'zlib\.h|libdeflate\.h' 'kernels/digest\.c'
     refuse_include 'liburing\.h' 'loader/reader_uring\.c'
     refuse_include 'cuda[a-zA-Z_]*\.h|cublas[a-zA-Z_]*\.h' 'kernels/.*'
-    refuse_include 'assert\.h|signal\.h|setjmp\.h|locale\.h' 'tools/.*'
+    refuse_include 'assert\.h|setjmp\.h|locale\.h' 'tools/.*'
+    # Masks of threads alone: what else a process has of signals, process refuses by its symbol.
+    refuse_include 'signal\.h' 'tools/.*|kernels/sys_process\.c'
 }
 
 # Columns are characters: of a UTF-8 sequence only the first byte counts.
@@ -345,7 +347,7 @@ lint_ground()
             fstatat64 statx mmap mmap64 munmap madvise posix_fadvise posix_fadvise64
         refer_to rename renameat unlink unlinkat mkdir mkdirat opendir fdopendir readdir readdir64 \
             closedir fsync fdatasync ioctl fcntl fcntl64 readlink readlinkat realpath ftruncate \
-            ftruncate64 access faccessat pthread_create syscall
+            ftruncate64 access faccessat pthread_create pthread_sigmask syscall
     } | grep -Ev '^kernels/sys(_write|_process)? ' |
         sed 's/ / calls the system past kernels\/sys: /'
 }

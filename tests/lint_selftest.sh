@@ -109,6 +109,9 @@ start
 file loader/plant.c '#include <zlib.h>' 'typedef int plant;'
 refused "zlib outside its fence" fences loader/plant.c:2 zlib.h
 start
+file loader/plant.c '#include <signal.h>' 'typedef int plant;'
+refused "signals outside their fence" fences loader/plant.c:2 signal.h
+start
 file kernels/plant.c "$(printf '\tint x;')" 'int y; ' "int $(printf '%0100d' 0 | tr 0 z);"
 refused "tab, trailing blank, long line" format "kernels/plant.c:2: tab" \
     "kernels/plant.c:3: trailing" "kernels/plant.c:4: 105 columns"

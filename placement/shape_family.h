@@ -141,6 +141,7 @@
 #define BERTHI_TRAIT_ONE_TENSOR   BERTHI_TRAIT(52) /* of a layer's experts: GPT-OSS, Llama 4 */
 #define BERTHI_TRAIT_EXPERT_LAYERS BERTHI_TRAIT(53) /* they are linear ones themselves: Switch */
 #define BERTHI_TRAIT_CAST_CHOICE  BERTHI_TRAIT(54) /* they are cast with the rest: MiniMax M2 */
+#define BERTHI_TRAIT_INTEGERS     BERTHI_TRAIT(56) /* beside what they are made of: I-BERT */
 #define BERTHI_TRAIT_SAVED_PLACES BERTHI_TRAIT(55) /* of words, in order: MRA */
 
 /* Which layers look back only so far, where "layer_types" does not say. */

@@ -4,6 +4,51 @@
 
 #include "placement/shape_making.h"
 
+/* Three numbers of each activation that it rounds, one of each norm's and each table's. */
+#define LAYER_RANGES (14 * 3 + 2)
+#define OUTER_RANGES (4 * 3 + 1 + 3)
+
+static void
+add_ranges(berthi_shape_making *m)
+{
+    m->layer = BERTHI_NO_LAYER;
+    m->count = 1;
+    berthi_shape_add_vector(m, "activation", OUTER_RANGES);
+    for (uint32_t i = 0; i < m->shape->kind_count; i++) {
+        m->layer = i;
+        m->count = m->shape->kinds[i].count;
+        berthi_shape_add_vector(m, "activation", LAYER_RANGES);
+    }
+}
+
+/*
+ * Tables, and layers of a class that is no linear one, have another of integers beside each; biases
+ * have two: integers, and what those are scaled by.
+ */
+void
+berthi_shape_add_integers(berthi_shape_making *m)
+{
+    const uint32_t count = m->out->count;
+
+    for (uint32_t i = 0; i < count; i++) {
+        berthi_weight *const weight = &m->out->items[i];
+        const bool is_inside = weight->layer != BERTHI_NO_LAYER;
+
+        m->layer = weight->layer;
+        m->count = weight->count;
+        if (is_inside && weight->role == BERTHI_WEIGHT_LINEAR)
+            weight->role = BERTHI_WEIGHT_OTHER;
+        if (weight->rank == 2 && (is_inside || weight->role == BERTHI_WEIGHT_EMBEDDING)) {
+            berthi_shape_add_matrix(m, weight->module, weight->role, weight->shape[0],
+                                    weight->shape[1]);
+        } else if (is_inside && strcmp(weight->module, "norm") != 0) {
+            m->count *= 2;
+            berthi_shape_add_vector(m, weight->module, weight->shape[0]);
+        }
+    }
+    add_ranges(m);
+}
+
 static bool
 is_named(const berthi_weight *weight, const char *const *names)
 {

@@ -87,6 +87,8 @@ void berthi_shape_add_extras(berthi_shape_making *m, const berthi_layer *layer);
 void berthi_shape_add_outer_extras(berthi_shape_making *m);
 /* What it ends in. */
 void berthi_shape_add_ending(berthi_shape_making *m);
+/* INTEGERS: those of all that was added. */
+void berthi_shape_add_integers(berthi_shape_making *m);
 /* What the class keeps from quantizers, or in float32, of all that was added. */
 void berthi_shape_leave_plain(berthi_weight_list *list, const berthi_family *family);
 

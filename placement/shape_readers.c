@@ -64,7 +64,7 @@ const berthi_family berthi_family_readers[] = {
     { .model_type = "gte", .names = &llama, .norms = 2,
       .flags = BERT_FLAGS & ~(F(PLAIN_MLP) | F(MLP_BIAS) | F(POSITIONS) | F(TWO_BIASES)),
       .traits = T(DOWN_BIAS) },
-    { .model_type = "ibert", .traits = T(POOLER), .names = &bert,
+    { .model_type = "ibert", .traits = T(POOLER) | T(INTEGERS), .names = &bert,
       .flags = BERT_FLAGS | F(PADDED), .norms = 2 },
     { .model_type = "jina_embeddings_v3", .traits = T(POOLER), .names = &nano, .norms = 2,
       .flags = BERT_FLAGS & ~F(POSITIONS) },

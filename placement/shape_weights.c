@@ -440,5 +440,7 @@ berthi_shape_weights(const berthi_shape *shape, berthi_weight_list *out)
     for (uint32_t i = 0; i < shape->kind_count; i++)
         add_layers(&m, i);
     add_end(&m);
+    if (berthi_shape_has_trait(&m, BERTHI_TRAIT_INTEGERS))
+        berthi_shape_add_integers(&m);
     berthi_shape_leave_plain(out, shape->family);
 }

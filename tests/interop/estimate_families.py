@@ -52,7 +52,8 @@ NOISE = re.compile(r"_token_id$|dropout|_pdrop|^output_(?!embedding|groups)|_eps
                    r"layerdrop|^is_(?!moe)|^dtype$|^name_or_path$|^_name")
 # Buffers that checkpoints have.
 SAVED = re.compile(r"correction_bias|expert_bias|tid2eid|final_logits_bias|act_fn\.(beta|eps)$|"
-                   "layer_scalar$|slope_rate$|_decay$|balancing_biases$|position_ids$")
+                   "layer_scalar$|slope_rate$|_decay$|balancing_biases$|position_ids$|"
+                   r"_integer$|_scaling_factor$|x_m(ax|in)$|\.shift$")
 t = lib.Tally()
 
 

@@ -35,14 +35,18 @@ CHANGES = {"bailing_hybrid": {"num_experts_per_token": 2}, "deepseek_v4": {"o_gr
                              "qk_head_dim": 32},
            "nllb-moe": {"encoder_sparse_step": 2, "decoder_sparse_step": 2},
            "xlstm": {"embedding_dim": 64}}
+# Whose part for words alone is described nowhere: the whole of it, without what sees and hears.
+WHOLE = {"glm4v_moe_text": "Glm4vMoeForConditionalGeneration",
+         "qwen3_omni_moe_text": "Qwen3OmniMoeThinkerForConditionalGeneration"}
+TOWERS = re.compile("vision|visual|audio")
 MOST = 12_000_000
 # Whose headers berth takes for other layers than the class has, still.
-KNOWN = {"gte", "hrm_text", "jina_embeddings_v3", "nomic_bert", "qwen3_omni_moe_text"}
+KNOWN = {"gte", "hrm_text", "jina_embeddings_v3", "nomic_bert"}
 t = lib.Tally()
 
 
 def class_name(kind):
-    auto = CLASSES.get(kind, "AutoModelForCausalLM")
+    auto = WHOLE.get(kind) or CLASSES.get(kind, "AutoModelForCausalLM")
     if not auto.startswith("Auto"):
         return auto
     names = getattr(transformers, auto)._model_mapping._model_mapping
@@ -56,7 +60,8 @@ def headers(folder):
         with open(path, "rb") as file:
             found |= json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
     found.pop("__metadata__", None)
-    return {name: (value["dtype"], value["shape"]) for name, value in found.items()}
+    return {name: (value["dtype"], value["shape"]) for name, value in found.items()
+            if not TOWERS.search(name)}
 
 
 def folded(tensors):
@@ -103,7 +108,8 @@ def counted(path):
 
 
 def entry(kind, folder):
-    model = made.make(class_name(kind), folder, MOST, **CHANGES.get(kind, {}))
+    model = made.make(class_name(kind), folder, MOST * (2 if kind in WHOLE else 1),
+                      **CHANGES.get(kind, {}))
     config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
     shown = plain(config)
     shown["dtype"] = config.get("dtype", "bfloat16")

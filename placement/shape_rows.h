@@ -78,6 +78,8 @@ static const berthi_family_names jetmoe = { NULL, NULL,           NULL,         
                                             NULL, "input_linear", "output_linear" };
 static const berthi_family_names granite = { "q_proj", "k_proj",       "v_proj", "o_proj",
                                              NULL,     "input_linear", "output_linear" };
+static const berthi_family_names minimax_m3 = { "q_proj",    "k_proj",       "v_proj",   "o_proj",
+                                                "gate_proj", "gate_up_proj", "down_proj" };
 static const berthi_family_names mpnet = { "q", "k", "v", "o", NULL, "dense", "dense" };
 
 #define F(flag) BERTHI_FAMILY_##flag

@@ -235,10 +235,10 @@ void
 berthi_shape_add_mlp(berthi_shape_making *m, uint64_t width, uint64_t hidden)
 {
     const berthi_family_names *const names = m->shape->family->names;
-    const bool is_fused =
-        berthi_shape_has(m, BERTHI_FAMILY_FUSED_UP)
-        || (m->role == BERTHI_WEIGHT_EXPERT && m->shape->mlp_matrices == 3
-            && berthi_shape_has_trait(m, BERTHI_TRAIT_ONE_TENSOR));
+    const bool is_fused = m->role == BERTHI_WEIGHT_EXPERT
+                              ? m->shape->mlp_matrices == 3
+                                    && berthi_shape_has_trait(m, BERTHI_TRAIT_ONE_TENSOR)
+                              : berthi_shape_has(m, BERTHI_FAMILY_FUSED_UP);
 
     if (is_fused) {
         berthi_shape_add_linear(m, names->up, 2 * width, hidden);

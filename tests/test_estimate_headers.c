@@ -44,9 +44,12 @@ static const way ways[] = {
     { "nf4", BERTH_BF16, 0, 0, 0, BERTH_TRAIN_LORA },
 };
 
-/* Those whose estimates differ still. */
+/*
+ * Those whose estimates differ still. Places of Marian are made, not saved. Of the others weights
+ * are divided or joined as they are loaded: berth quantizes none of those, the library all.
+ */
 static const char *const others[] = {
-    "hrm_text", "gte", "jina_embeddings_v3", "marian", "nomic_bert",
+    "hrm_text", "gte", "minimax_m3_vl", "jina_embeddings_v3", "marian", "nomic_bert",
 };
 
 /* -------------------------------------------------------------------- the models */

@@ -304,6 +304,32 @@ test_shared(void)
     CHECK(s->has_unknown_layers); /* which of them are not said */
 }
 
+/* Its shared experts are fused; those that a router chooses have tensors of their own. */
+static void
+test_minimax_m3_experts(void)
+{
+    const estimated *const e = estimated_text(
+        "{\"model_type\": \"minimax_m3_vl\", \"text_config\": {"
+        "\"model_type\": \"minimax_m3_vl_text\", \"hidden_size\": 64, "
+        "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+        "\"head_dim\": 16, \"intermediate_size\": 48, \"dense_intermediate_size\": 128, "
+        "\"shared_intermediate_size\": 80, \"num_local_experts\": 4, "
+        "\"num_experts_per_tok\": 2, \"n_shared_experts\": 1, \"vocab_size\": 100}}");
+    uint64_t experts = 0;
+
+    T_REQUIRE(e != NULL);
+    for (uint32_t i = 0; i < e->weights.count; i++) {
+        const berthi_weight *const w = &e->weights.items[i];
+
+        if (w->role != BERTHI_WEIGHT_EXPERT)
+            continue;
+        experts += w->count;
+        CHECK_EQ(w->stack, 0);
+        CHECK_EQ(w->shape[0] * w->shape[1], 64 * 48);
+    }
+    CHECK_EQ(experts, 2 * 4 * 3);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -319,5 +345,6 @@ main(int argc, char **argv)
     T_RUN(test_sound);
     T_RUN(test_compressed);
     T_RUN(test_shared);
+    T_RUN(test_minimax_m3_experts);
     T_MAIN_END;
 }

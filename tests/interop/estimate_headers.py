@@ -37,11 +37,12 @@ CHANGES = {"bailing_hybrid": {"num_experts_per_token": 2}, "deepseek_v4": {"o_gr
            "xlstm": {"embedding_dim": 64}}
 # Whose part for words alone is described nowhere: the whole of it, without what sees and hears.
 WHOLE = {"glm4v_moe_text": "Glm4vMoeForConditionalGeneration",
+         "minimax_m3_vl_text": "MiniMaxM3SparseForConditionalGeneration",
          "qwen3_omni_moe_text": "Qwen3OmniMoeThinkerForConditionalGeneration"}
-TOWERS = re.compile("vision|visual|audio")
+TOWERS = re.compile("vision|visual|audio|multi_modal|patch_merge")
 MOST = 12_000_000
-# Whose headers berth takes for other layers than the class has, still.
-KNOWN = {"gte", "hrm_text", "jina_embeddings_v3", "nomic_bert"}
+# Of whose weights some are divided or joined as they are loaded: berth quantizes none of those.
+KNOWN = {"gte", "hrm_text", "jina_embeddings_v3", "minimax_m3_vl_text", "nomic_bert"}
 t = lib.Tally()
 
 

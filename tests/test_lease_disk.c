@@ -731,20 +731,20 @@ test_a_device_is_lost(void)
 
 /* ------------------------------------------------------------------------ waiting */
 
-/* The reason why one of two layers did not come; NONE. */
+/* The reason why one of two layers did not come; NONE. All takes so many times as long. */
 static int32_t
-use_slow_copies(void)
+use_slow_copies(uint32_t times)
 {
-    leased_options options =
-        options_of(MIX_DISK, 1, "sim:64MiB,h2d=10MB/s,clock=real,pin=0B");
+    leased_options options = options_of(
+        MIX_DISK, 1, fixture_format("sim:64MiB,h2d=%uKB/s,clock=real,pin=0B", 10000 / times));
     int32_t reason = BERTH_REASON_NONE;
     berth_error error;
     leased l;
 
     options.is_empty = true;
     leased_begin(&l, leased_wide(LAYERS), &options);
-    l.model.wait_ns = UINT64_C(200000000);
-    if (!start(&l, 8192 * KIB)) /* each of its buffers takes 0.1 s */
+    l.model.wait_ns = times * UINT64_C(400000000);
+    if (!start(&l, 8192 * KIB)) /* each of its buffers takes 0.2 s, a layer 0.8 */
         return -1;
     for (uint32_t i = 0; i < 2 && reason == BERTH_REASON_NONE; i++) {
         if (berthi_leases_acquire(l.leases, layer_of(&l, i), NULL, &error) != BERTH_OK)
@@ -759,16 +759,16 @@ use_slow_copies(void)
 
 /*
  * Copies that are not pinned, each of which the driver keeps its caller for: a layer of many
- * takes longer than a device is waited for, and it moves all the while. A busy machine may be
- * later than that once, and gets more tries.
+ * takes longer than a device is waited for, and it moves all the while. A machine that is busy
+ * for longer than that itself gets copies, and patience, of twice the time, and again.
  */
 static void
 test_copies_that_are_slow(void)
 {
     int32_t reason = BERTH_REASON_TIMEOUT;
 
-    for (int tries = 0; tries < T_CANCEL_TRIES && reason == BERTH_REASON_TIMEOUT; tries++)
-        reason = use_slow_copies();
+    for (uint32_t times = 1; times <= 32 && reason == BERTH_REASON_TIMEOUT; times *= 2)
+        reason = use_slow_copies(times);
     CHECK_EQ(reason, BERTH_REASON_NONE);
 }
 

@@ -884,12 +884,12 @@ test_destroyed_at_any_time(void)
 
 /* --------------------------------------------------------------------- slow memory */
 
-/* Seconds until the first layer is there, or only until all is given back. */
-static double
-seconds_of(bool acquires)
+/* Buffers of the ring that have begun when the first layer is there, or when all is given back. */
+static uint64_t
+buffers_until(bool acquires)
 {
     const leased_options options = options_of(MIX_DISK, 2, "sim:64MiB");
-    uint64_t begin_ns;
+    uint64_t buffers;
     berth_error error;
     leased l;
 
@@ -897,19 +897,19 @@ seconds_of(bool acquires)
     l.options.ring_bytes = 1024 * KIB; /* a buffer for each layer */
     haul_set((haul_tricks){ .knows_buffers = true, .add_ns = 250000000 });
     atomic_store(&berthi_reader_instead, &haul_reader);
-    begin_ns = berthi_sys_now_ns();
+    atomic_store(&haul_buffers, 0);
     CHECK_EQ(leased_start(&l, &error), BERTH_OK);
     if (acquires)
         CHECK_EQ(leased_use(&l, 1, NULL, 0, &error), BERTH_OK);
     else
         leased_stop(&l);
-    begin_ns = berthi_sys_now_ns() - begin_ns;
+    buffers = atomic_load(&haul_buffers);
     leased_stop(&l);
     atomic_store(&berthi_reader_instead, NULL);
     haul_set((haul_tricks){ .add_ns = 0 });
     CHECK_EQ(l.wrong, 0);
     leased_end(&l);
-    return 1e-9 * (double)begin_ns;
+    return buffers;
 }
 
 /* Two seconds until all of the ring is there: nobody waits for that, in one try of some. */
@@ -917,11 +917,11 @@ static void
 test_ring_grows_beside(void)
 {
     for (int acquires = 0; acquires < 2; acquires++) {
-        double seconds = 2;
+        uint64_t buffers = UINT64_MAX;
 
-        for (int tries = 0; tries < T_CANCEL_TRIES && seconds >= 1.2; tries++)
-            seconds = seconds_of(acquires != 0);
-        CHECK(seconds < 1.2);
+        for (int tries = 0; tries < T_CANCEL_TRIES && buffers > LAYERS / 2; tries++)
+            buffers = buffers_until(acquires != 0);
+        CHECK_LE(buffers, LAYERS / 2);
     }
 }
 

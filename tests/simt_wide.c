@@ -114,12 +114,6 @@ berthi_simt_at(uint32_t place, size_t bytes)
     return shared + place;
 }
 
-static const void *
-at_number(const void *memory, uint32_t i)
-{
-    return (const uint16_t *)memory + i;
-}
-
 /* All of the warp's places, then its words: the columns of four matrices. */
 void
 berthi_simt_store_turned(uint32_t place, const uint32_t *words)
@@ -326,11 +320,8 @@ simt_wide_let_come(void)
 /* ------------------------------------------------------------------------ products */
 
 static double
-number_at(const void *at, bool is_bf16)
+number_of(uint16_t bits, bool is_bf16)
 {
-    uint16_t bits;
-
-    memcpy(&bits, at, sizeof bits);
     return (double)(is_bf16 ? berthi_core_from_bf16(bits) : berthi_core_from_fp16(bits));
 }
 
@@ -350,18 +341,27 @@ gather_rows(uint32_t which, const product *own, double rows[2][16])
             return;
         }
         for (uint32_t i = 0; i < 2; i++)
-            rows[i][k] = number_at(at_number(&its->rows[i + k / 8 * 2], k % 2), own->is_bf16);
+            rows[i][k] = number_of((uint16_t)(its->rows[i + k / 8 * 2] >> k % 2 * 16),
+                                   own->is_bf16);
     }
 }
 
+/* Eight numbers of a line lie side by side, wherever turning has put them. */
 static void
 gather_column(const product *p, uint32_t column, double numbers[16])
 {
-    for (uint32_t k = 0; k < 16; k++) {
+    for (uint32_t k = 0; k < 16; k += 8) {
         const uint32_t straight = p->place + column / 8 * EIGHT_LINES + column % 8 * LINE + k * 2;
-        const uint32_t place = straight ^ (straight >> 3 & 0x70u);
+        const void *const eight = berthi_simt_at(straight ^ (straight >> 3 & 0x70u), 16);
+        uint64_t low; /* words: a sanitizer has fewer accesses to look at */
+        uint64_t high;
 
-        numbers[k] = number_at(berthi_simt_at(place, 2), p->is_bf16);
+        memcpy(&low, eight, sizeof low);
+        memcpy(&high, (const uint8_t *)eight + sizeof low, sizeof high);
+        for (uint32_t i = 0; i < 4; i++) {
+            numbers[k + i] = number_of((uint16_t)(low >> i * 16), p->is_bf16);
+            numbers[k + 4 + i] = number_of((uint16_t)(high >> i * 16), p->is_bf16);
+        }
     }
 }
 
@@ -374,15 +374,17 @@ multiply(uint32_t which)
 
     gather_rows(which, p, rows);
     for (uint32_t n = simt_current() % 4 * 2; n < p->count; n += n % 2 == 0 ? 1 : 7) {
-        gather_column(p, n, column);
-        for (uint32_t i = 0; i < 2; i++) {
-            float *const sum = &p->sums[n / 8 * 4 + 2 * i + n % 2];
-            double its = p->adds ? (double)*sum : 0.0;
+        float *const sums = &p->sums[n / 8 * 4 + n % 2];
+        double first = p->adds ? (double)sums[0] : 0.0;
+        double second = p->adds ? (double)sums[2] : 0.0;
 
-            for (uint32_t k = 0; k < 16; k++)
-                its += rows[i][k] * column[k];
-            *sum = (float)its;
+        gather_column(p, n, column);
+        for (uint32_t k = 0; k < 16; k++) { /* two sums that do not wait for each other */
+            first += rows[0][k] * column[k];
+            second += rows[1][k] * column[k];
         }
+        sums[0] = (float)first;
+        sums[2] = (float)second;
     }
 }
 

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda_calls.h"
 #include "kernels/device_words.h"
+#include "kernels/float_mode.h"
 #include "kernels/visits.h"
 
 /* -------------------------------------------------------------------- operations */
@@ -135,8 +136,8 @@ run_step(const berthi_request *request)
     }
 }
 
-void
-berthi_operation_run(const berthi_operations *operations, const berthi_request *request)
+static void
+run_operation(const berthi_operations *operations, const berthi_request *request)
 {
     switch (request->operation) {
     case BERTHI_OPERATION_ENCODE_NF4:
@@ -199,6 +200,16 @@ berthi_operation_run(const berthi_operations *operations, const berthi_request *
         break;
     default: run_step(request); break;
     }
+}
+
+void
+berthi_operation_run(const berthi_operations *operations, const berthi_request *request)
+{
+    fenv_t mode;
+
+    berthi_float_mode_begin(&mode);
+    run_operation(operations, request);
+    berthi_float_mode_end(&mode);
 }
 
 /* -------------------------------------------------------------------- asking a device */

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "kernels/fault.h"
+#include "kernels/float_mode.h"
 #include "kernels/sys_local.h"
 
 int
@@ -348,6 +349,7 @@ berthi_sys_thread_create(pthread_t *thread, size_t stack_bytes, void *(*run)(voi
     pthread_attr_t attributes;
     sigset_t others;
     sigset_t before;
+    fenv_t mode;
     int failure;
 
     if (berthi_fault_is_due(BERTHI_FAULT_SYSTEM))
@@ -358,10 +360,12 @@ berthi_sys_thread_create(pthread_t *thread, size_t stack_bytes, void *(*run)(voi
     list_signals_of_others(&others);
     failure = pthread_attr_setstacksize(&attributes, stack_bytes);
     if (failure == 0) {
-        /* A thread has the mask of who makes it from its first moment on. */
+        /* A thread has from its first moment on what who makes it has. */
+        berthi_float_mode_begin(&mode);
         pthread_sigmask(SIG_BLOCK, &others, &before);
         failure = pthread_create(thread, &attributes, run, user);
         pthread_sigmask(SIG_SETMASK, &before, NULL);
+        berthi_float_mode_end(&mode);
     }
     pthread_attr_destroy(&attributes);
     return failure;

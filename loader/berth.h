@@ -25,7 +25,9 @@
  *             environment, keeps no globals and never ends the process. Nothing that is the
  *             process's changes, but by berth_context_options.uses_tiles. Signals come to the
  *             caller's threads: berth's block them, in its callbacks, too, but for those that a
- *             thread causes by itself, and SIGPROF.
+ *             thread causes by itself, and SIGPROF. How the caller's thread computes, its
+ *             rounding, flushing of subnormal numbers, and exceptions that trap, changes no
+ *             bits of weights, states and products, and stays as it is.
  * Waiting     What hangs, a disk, a server, a device, ends loads, leases and moves
  *             in time: berth_load_options.wait_ms. Everything else waits for as
  *             long as the system does, where nobody can end a call; of jobs

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/digits.h"
+#include "kernels/float_mode.h"
 #include "loader/file.h"
 #include "loader/optimizer_file.h"
 #include "loader/safetensors.h"
@@ -208,6 +209,7 @@ berth_optimizer_load(berth_optimizer *optimizer, const char *path, berth_error *
     berthi_states_source *sources = NULL;
     berth_checkpoint *file;
     berth_status status;
+    fenv_t mode;
 
     berthi_error_clear(error);
     if (optimizer == NULL)
@@ -226,7 +228,9 @@ berth_optimizer_load(berth_optimizer *optimizer, const char *path, berth_error *
         status = berthi_optimizer_settle(optimizer, error);
     if (status == BERTH_OK) {
         tell(&l);
+        berthi_float_mode_begin(&mode);
         status = read(optimizer, &l, sources, error);
+        berthi_float_mode_end(&mode);
     }
     berthi_arena_fini(&l.arena);
     berth_checkpoint_close(file);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "kernels/base.h"
+#include "kernels/float_mode.h"
 #include "kernels/sys.h"
 #include "loader/optimizer.h"
 #include "loader/values.h"
@@ -281,6 +282,7 @@ berth_optimizer_accumulate(berth_optimizer *optimizer, const berth_gradient *gra
 {
     berthi_step step = { .optimizer = optimizer, .gradients = gradients, .streams = streams };
     berth_status status;
+    fenv_t mode;
 
     berthi_error_clear(error);
     if (optimizer == NULL)
@@ -294,8 +296,10 @@ berth_optimizer_accumulate(berth_optimizer *optimizer, const berth_gradient *gra
     if (status != BERTH_OK)
         return status;
     status = berthi_step_follow(&step, error);
+    berthi_float_mode_begin(&mode);
     if (status == BERTH_OK)
         status = add_all(&step, error);
+    berthi_float_mode_end(&mode);
     if (status != BERTH_OK) /* some may have been added: a second try would add them again */
         berthi_optimizer_forget_sums(optimizer);
     return status;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "kernels/core.h"
+#include "kernels/float_mode.h"
 #include "loader/optimizer.h"
 
 /* ------------------------------------------------------------------------- masters */
@@ -145,6 +146,7 @@ berth_optimizer_read(berth_optimizer *optimizer, uint64_t parameter, uint32_t st
     const berthi_trained_tensor *p;
     uint8_t *bytes;
     berth_status status;
+    fenv_t mode;
 
     berthi_error_clear(error);
     if (optimizer == NULL)
@@ -161,8 +163,10 @@ berth_optimizer_read(berth_optimizer *optimizer, uint64_t parameter, uint32_t st
     status = berthi_optimizer_open_room(optimizer, berthi_states_page_bytes(&p->states),
                                         berthi_optimizer_is_far(optimizer, p),
                                         "reading states", &bytes, error);
+    berthi_float_mode_begin(&mode);
     if (status == BERTH_OK)
         status = read_pages(optimizer, p, &wanted, bytes, out, error);
+    berthi_float_mode_end(&mode);
     berthi_optimizer_close_room(optimizer);
     return status;
 }

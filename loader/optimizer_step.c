@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/float_mode.h"
 #include "kernels/number.h"
 #include "loader/optimizer.h"
 #include "loader/values.h"
@@ -403,6 +404,7 @@ berth_optimizer_step(berth_optimizer *optimizer, const berth_gradient *gradients
     berth_step_report report = { .norm = NAN, .clip = 1.0f };
     berth_step_options mine;
     berth_status status;
+    fenv_t mode;
 
     berthi_error_clear(error);
     if (optimizer == NULL)
@@ -427,7 +429,9 @@ berth_optimizer_step(berth_optimizer *optimizer, const berth_gradient *gradients
     step.streams = mine.streams;
     step.scale = mine.scale;
     report.step = optimizer->step + 1;
+    berthi_float_mode_begin(&mode);
     status = make(&step, &mine, &report, error);
+    berthi_float_mode_end(&mode);
     if (mine.report != NULL)
         *mine.report = report;
     return status;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "kernels/base.h"
+#include "kernels/float_mode.h"
 #include "loader/values.h"
 #include "quant/dequantize.h"
 #include "quant/format.h"
@@ -129,6 +130,7 @@ berth_values_quantize(berth_context *context, const berth_values_options *option
                       berth_error *error)
 {
     conversion c;
+    fenv_t mode;
     float offset = 0;
     berth_status status = BERTH_OK;
 
@@ -143,10 +145,12 @@ berth_values_quantize(berth_context *context, const berth_values_options *option
     c.from = values;
     c.to = c.buffers.codes;
     c.absmax = c.buffers.absmax;
+    berthi_float_mode_begin(&mode);
     if (c.values.storage.is_double)
         status = quantize_doubly(context, &c, &offset, error);
     else
         run_parts(&c, encode_part);
+    berthi_float_mode_end(&mode);
     if (status == BERTH_OK)
         buffers->offset = offset;
     return status;
@@ -214,6 +218,7 @@ berth_values_dequantize(berth_context *context, const berth_values_options *opti
                         berth_error *error)
 {
     conversion c;
+    fenv_t mode;
     float *absmax = NULL;
     berth_status status = BERTH_OK;
 
@@ -230,9 +235,11 @@ berth_values_dequantize(berth_context *context, const berth_values_options *opti
     }
     c.from = c.buffers.codes;
     c.to = values;
+    berthi_float_mode_begin(&mode);
     status = prepare(&c, absmax, error);
     if (status == BERTH_OK)
         run_parts(&c, decode_part);
+    berthi_float_mode_end(&mode);
     give_absmax(context, &c, absmax);
     return status;
 }
@@ -244,6 +251,7 @@ berth_values_recover(berth_context *context, const berth_values_options *options
 {
     berthi_values_range ranges[BERTHI_VALUES_RANGES];
     conversion c;
+    fenv_t mode;
     uint32_t count;
     berth_status status;
 
@@ -264,5 +272,9 @@ berth_values_recover(berth_context *context, const berth_values_options *options
                                        c.values.blocks * sizeof(float), sizeof(float),
                                        true };
     status = berthi_values_check(ranges, count, error);
-    return status == BERTH_OK ? prepare(&c, absmax, error) : status;
+    berthi_float_mode_begin(&mode);
+    if (status == BERTH_OK)
+        status = prepare(&c, absmax, error);
+    berthi_float_mode_end(&mode);
+    return status;
 }

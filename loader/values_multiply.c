@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernels/base.h"
+#include "kernels/float_mode.h"
 #include "kernels/multiply.h"
 #include "kernels/number.h"
 #include "loader/values.h"
@@ -380,6 +381,7 @@ berth_values_multiply(berth_context *context, const berth_values_options *option
                       const berth_values_product *product, berth_error *error)
 {
     multiplication m;
+    fenv_t mode;
     berth_status status;
 
     berthi_error_clear(error);
@@ -390,10 +392,12 @@ berth_values_multiply(berth_context *context, const berth_values_options *option
         status = allocate(&m, context, error);
     if (status != BERTH_OK)
         return status;
+    berthi_float_mode_begin(&mode);
     if (m.values.storage.encoding == BERTH_ENCODING_INT8)
         multiply_int8(&m);
     else
         multiply_4bit(&m);
+    berthi_float_mode_end(&mode);
     berthi_memory_free_aligned(context, BERTHI_PURPOSE_SCRATCH, m.memory, m.memory_bytes,
                                ALIGNMENT);
     return status;

@@ -231,6 +231,7 @@ lint_fences()
     refuse_include 'assert\.h|setjmp\.h|locale\.h' 'tools/.*'
     # Masks of threads alone: what else a process has of signals, process refuses by its symbol.
     refuse_include 'signal\.h' 'tools/.*|kernels/sys_process\.c'
+    refuse_include 'fenv\.h' 'kernels/float_mode\.h'
 }
 
 # Columns are characters: of a UTF-8 sequence only the first byte counts.

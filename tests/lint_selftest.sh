@@ -112,6 +112,9 @@ start
 file loader/plant.c '#include <signal.h>' 'typedef int plant;'
 refused "signals outside their fence" fences loader/plant.c:2 signal.h
 start
+file loader/plant.c '#include <fenv.h>' 'typedef int plant;'
+refused "a thread's mode outside its fence" fences loader/plant.c:2 fenv.h
+start
 file kernels/plant.c "$(printf '\tint x;')" 'int y; ' "int $(printf '%0100d' 0 | tr 0 z);"
 refused "tab, trailing blank, long line" format "kernels/plant.c:2: tab" \
     "kernels/plant.c:3: trailing" "kernels/plant.c:4: 105 columns"

@@ -85,6 +85,12 @@ berth_status berthi_checkpoint_read(const berth_checkpoint *checkpoint, uint64_t
                                     uint64_t offset, void *memory, uint64_t bytes,
                                     const char *what, berth_error *error);
 
+/*
+ * The dtype that the model is loaded as: BF16, F16 or F32. config.json's; where it names none
+ * that of the first plain numbers, by name; else BF16.
+ */
+int32_t berthi_checkpoint_dtype(const berth_checkpoint *checkpoint);
+
 /* The first step of an opening: keeps config.json, and what it says. */
 berth_status berthi_checkpoint_read_config(berth_checkpoint *checkpoint,
                                            berthi_findings *findings, berth_error *error);

@@ -4,6 +4,8 @@
  * for it later gets these bytes, which belong to the weights, whatever lies in its place.
  */
 #include "loader/checkpoint.h"
+
+#include "kernels/number.h"
 #include "loader/listing.h"
 
 /* ------------------------------------------------------------------- opening */
@@ -80,4 +82,20 @@ berthi_checkpoint_parse_config(const berth_checkpoint *c, berth_context *context
                            "could not be read when the model was opened");
     return berthi_json_parse(context, c->config_text, c->config_bytes,
                              BERTHI_JSON_NONFINITE, &origin, out, error);
+}
+
+int32_t
+berthi_checkpoint_dtype(const berth_checkpoint *checkpoint)
+{
+    const berthi_table *const table = &checkpoint->table;
+
+    if (berthi_is_number(checkpoint->config.dtype))
+        return checkpoint->config.dtype;
+    for (uint64_t i = 0; i < table->entry_count; i++) {
+        const berthi_entry *const entry = &table->entries[table->by_name[i]];
+
+        if (entry->flags == BERTH_ENCODING_NATIVE && berthi_is_number(entry->dtype))
+            return entry->dtype;
+    }
+    return BERTH_BF16;
 }

@@ -170,8 +170,10 @@ make(listing *l, const berthi_json_value *config, const char *config_file,
 {
     berth_shape *const shape = l->shape;
     berthi_weight_source source = { .numbers = &shape->numbers, .texts = &shape->arena };
-    berth_status status = list_tensors(l, error);
+    berth_status status;
 
+    shape->numbers.dtype = berthi_checkpoint_dtype(l->checkpoint);
+    status = list_tensors(l, error);
     if (status == BERTH_OK)
         status = lay_out(l, config, config_file, error);
     if (status != BERTH_OK)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* recipe.c - every tensor of a checkpoint, its decision, its new tensors. */
-#include "kernels/number.h"
 #include "loader/recipe_weight.h"
 
 #include <string.h>
@@ -113,29 +112,14 @@ list_weights(berthi_recipe *recipe, berth_error *error)
 
 /* ------------------------------------------------------------------- the model */
 
-/* What the first plain floats are stored as; BF16 when there are none. */
-static int32_t
-first_dtype(const berthi_recipe *recipe)
-{
-    for (uint32_t i = 0; i < recipe->weight_count; i++) {
-        const berthi_recipe_weight *const weight = &recipe->weights[i];
-        const int32_t dtype = berthi_recipe_entry(recipe, weight)->dtype;
-
-        if (weight->record == BERTHI_NO_RECORD && berthi_is_number(dtype))
-            return dtype;
-    }
-    return BERTH_BF16;
-}
-
 /*
- * Asked for, configured, or found; 4.x takes float32 whatever there is, and float16
- * for what is quantized.
+ * Asked for, or the model's; 4.x takes float32 whatever there is, and float16 for what is
+ * quantized.
  */
 static int32_t
 choose_dtype(const berthi_recipe *recipe, const berth_convert_options *options)
 {
     const berthi_config *const config = &recipe->checkpoint->config;
-    const int32_t configured = config->dtype;
 
     if (options->dtype >= 0)
         return options->dtype;
@@ -143,7 +127,7 @@ choose_dtype(const berthi_recipe *recipe, const berth_convert_options *options)
         return options->type == BERTH_ENCODING_NATIVE && !config->has_quantization
                    ? BERTH_F32
                    : BERTH_F16;
-    return berthi_is_number(configured) ? configured : first_dtype(recipe);
+    return berthi_checkpoint_dtype(recipe->checkpoint);
 }
 
 static berth_status

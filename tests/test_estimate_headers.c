@@ -234,12 +234,100 @@ test_all_types(void)
     free(text);
 }
 
+/* Bytes of a part; 0: there is none. */
+static uint64_t
+part_bytes(const berth_estimate *estimate, const char *key)
+{
+    berth_estimate_part part;
+
+    for (uint32_t i = 0; berth_estimate_get_part(estimate, i, &part) == BERTH_OK; i++)
+        if (strcmp(part.key, key) == 0)
+            return part.bytes;
+    return 0;
+}
+
+/* KV caches of a plan of the same model. */
+static uint64_t
+planned_cache(const char *folder, int32_t *out_dtype)
+{
+    berth_plan_options options;
+    berth_plan_summary summary;
+    berth_plan_tier tier = { .cache = 0 };
+    berth_checkpoint *checkpoint;
+    berth_plan *plan = NULL;
+
+    berth_plan_options_init(&options);
+    options.max_memory = "cpu=1GiB";
+    *out_dtype = -1;
+    if (!CHECK_EQ(berth_checkpoint_open(context, folder, NULL, &checkpoint, NULL), BERTH_OK))
+        return 0;
+    if (CHECK_EQ(berth_plan_create(context, checkpoint, &options, &plan, NULL), BERTH_OK)) {
+        berth_plan_get(plan, &summary);
+        *out_dtype = summary.cache_dtype;
+        CHECK_EQ(berth_plan_get_tier(plan, 0, &tier), BERTH_OK);
+    }
+    berth_plan_destroy(plan);
+    berth_checkpoint_close(checkpoint);
+    return tier.cache;
+}
+
+/* Old models, GPT-2 among them, have no dtype in config.json: it is that of their files. */
+static void
+test_dtype_is_that_of_the_files(void)
+{
+    static const struct {
+        const char *said; /* in config.json */
+        const char *lines;
+        int32_t dtype;
+    } cases[] = {
+        { "", "F32 8x16 model.embed_tokens.weight\nF32 16 model.norm.weight\n", BERTH_F32 },
+        { "", "F16 8x16 model.embed_tokens.weight\nF16 16 model.norm.weight\n", BERTH_F16 },
+        { "", "BF16 8x16 model.embed_tokens.weight\nF32 16 model.norm.weight\n", BERTH_BF16 },
+        { "\"dtype\": \"bfloat16\", ",
+          "F32 8x16 model.embed_tokens.weight\nF32 16 model.norm.weight\n", BERTH_BF16 },
+        { "\"torch_dtype\": \"float16\", ",
+          "F32 8x16 model.embed_tokens.weight\nF32 16 model.norm.weight\n", BERTH_F16 },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *const folder = fixture_folder();
+        berth_shape *shape;
+        berth_shape_summary summary;
+        berth_estimate *estimate;
+        int32_t dtype;
+        uint64_t cache;
+
+        fixture_text(fixture_format("%s/config.json", folder),
+                     fixture_format("{%s\"model_type\": \"llama\", \"architectures\": "
+                                    "[\"LlamaForCausalLM\"], \"hidden_size\": 16, "
+                                    "\"intermediate_size\": 32, \"num_hidden_layers\": 1, "
+                                    "\"num_attention_heads\": 2, \"vocab_size\": 8, "
+                                    "\"tie_word_embeddings\": true}",
+                                    cases[i].said));
+        fixture_file(fixture_format("%s/model.safetensors", folder),
+                     fixture_format("%sBF16 16 model.layers.0.input_layernorm.weight\n",
+                                    cases[i].lines));
+        T_REQUIRE(CHECK_EQ(berth_shape_open(context, folder, NULL, &shape, NULL), BERTH_OK));
+        berth_shape_get(shape, &summary);
+        CHECK_EQ(summary.dtype, cases[i].dtype);
+        if (CHECK_EQ(berth_estimate_create(context, shape, NULL, &estimate, NULL), BERTH_OK)) {
+            cache = planned_cache(folder, &dtype);
+            CHECK_EQ(dtype, cases[i].dtype);
+            CHECK_GT(cache, 0);
+            CHECK_EQ(part_bytes(estimate, "kv_cache"), cache);
+            berth_estimate_destroy(estimate);
+        }
+        berth_shape_close(shape);
+    }
+}
+
 int
 main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
     T_RUN(test_all_types);
+    T_RUN(test_dtype_is_that_of_the_files);
     berth_context_destroy(context);
     T_MAIN_END;
 }

@@ -201,8 +201,10 @@ berthi_fail_system(berth_error *error, int system_error, const char *file,
                    const char *what)
 {
     const berthi_about about = { .file = file, .system_error = system_error };
+    const bool is_empty = system_error == ENOENT && file != NULL && file[0] == '\0';
 
-    return berthi_fail(error, reason_of_errno(system_error), &about, "%s failed", what);
+    return berthi_fail(error, reason_of_errno(system_error), &about, "%s failed%s", what,
+                       is_empty ? ", the path is empty" : "");
 }
 
 berth_status

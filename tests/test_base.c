@@ -473,6 +473,18 @@ test_fail_system(void)
     }
 }
 
+/* Whoever gives an option that is "" reads which mistake it is. */
+static void
+test_an_empty_path_is_told(void)
+{
+    berth_error error;
+
+    CHECK_EQ(berthi_fail_system(&error, ENOENT, "", "opening"), BERTH_ENOENT);
+    CHECK_STR(error.message, "opening failed, the path is empty");
+    (void)berthi_fail_system(&error, EIO, "", "reading");
+    CHECK_STR(error.message, "reading failed");
+}
+
 static void
 test_fail_memory_and_argument(void)
 {
@@ -895,6 +907,7 @@ main(int argc, char **argv)
     T_RUN(test_names_that_are_escaped);
     T_RUN(test_paths_are_cut);
     T_RUN(test_fail_system);
+    T_RUN(test_an_empty_path_is_told);
     T_RUN(test_fail_memory_and_argument);
     T_RUN(test_format_all_combinations);
     T_RUN(test_format_checksums_in_hexadecimal);

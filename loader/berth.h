@@ -3296,7 +3296,8 @@ typedef struct berth_train_options {
     size_t struct_size;        /* set by berth_train_options_init()                   */
     int32_t method;            /* berth_train_method                                  */
     int32_t precision;         /* berth_train_precision                               */
-    const char *optimizer;     /* see berth_optimizer_name(); NULL: "adamw_torch"     */
+    const char *optimizer;     /* see berth_optimizer_name(); NULL: "adamw_torch", of a
+                                  plan "paged_adamw_8bit"                             */
     const char *lora_targets;  /* "q_proj,v_proj"; NULL: "all-linear"                 */
     uint64_t lora_rank;        /* 0: 16                                               */
     uint64_t checkpoint_every; /* layers between checkpoints; 0: no checkpointing     */

@@ -167,7 +167,9 @@ write_main_page(output *out, const void *user)
                      "most commands: one object on standard output. Wherever it stands on "
                      "the line, before a\n.BR \\-\\- ,\nwhatever fails prints an object, too, "
                      "with `status`, `exit_code` and `error`, a wrong option as well as a "
-                     "broken model; the line for people is on standard error. Members are in\n"
+                     "broken model; the line for people is on standard error. Commands that "
+                     "have `findings` tell it there alone, once they have begun. Members are "
+                     "in\n"
                      ".BR berth\\-json (5).\n");
     write_environment(out);
     write_exit_codes(out);

@@ -56,6 +56,20 @@ on_terminal()
         sed "s/$(printf '\033')/<ESC>/g"
 }
 
+# signalled SIGNAL COMMAND...: which gets the signal when it has begun its job, which has threads;
+# a shell's own children in the background would not see an INT
+signalled()
+{
+    signal=$1
+    shift
+    env --default-signal="$signal" "$@" &
+    while [ "$(find "/proc/$!/task" -mindepth 1 -maxdepth 1 2>/dev/null | wc -l)" -eq 1 ]; do
+        sleep 0.01
+    done
+    kill -s "$signal" $!
+    wait $!
+}
+
 # Where the configurations of published models are; $1 is this file.
 configs=${1%/cli/helpers.sh}/data/configs
 

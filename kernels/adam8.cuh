@@ -224,6 +224,7 @@ adam8_save_states(const berthi_update_kernel *a, uint64_t first, const update_ta
 
     simt_store8(its->state[0].codes + first, adam8_codes(e->mean, true, absmax1, t));
     simt_store8(its->state[1].codes + first, adam8_codes(e->square, false, absmax2, t));
+    simt_warp_barrier(); /* all have read the absmax that are overwritten */
     if (simt_thread() % SIMT_WARP == 0) {
         its->state[0].absmax[first / BERTHI_UPDATE_BLOCK] =
             berthi_core_multiply(absmax1, ADAM8_UNSCALE);

@@ -202,6 +202,7 @@ update_block(const berthi_update_kernel *a, update_variant v, const update_table
     SIMT_UNROLL
     for (uint32_t k = 0; k < EIGHT; k++)
         update_one(a, v, k, &e);
+    simt_warp_barrier(); /* all have read the block's absmax, which one overwrites */
     update_save(a, v, t, &e);
 }
 

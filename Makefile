@@ -263,8 +263,9 @@ B := build/$(HASH)
 # All kernels are one file of the tests, of a minute with -O2, and as quick without.
 BODIES_LEVEL := $(if $(filter -O2,$(lastword $(filter -O%,$(ALL_CFLAGS)))),-O1)
 # Tests make up weights, and look for them again, in memory that no other thread knows: up to a
-# quarter of a test's time, were it watched.
+# quarter of a test's time, were it watched. Nor is what runs the lanes of kernels, which are.
 UNWATCHED := $(if $(filter thread,$(SAN)),-fno-sanitize=thread)
+UNWATCHED_SOURCES := $(addprefix tests/,weights.c simt.c simt_wide.c simt_race.c)
 # What one file gets beyond the others: its instruction set, or the library that only it includes.
 file_flags = $(if $(filter %_avx2.c,$<),-mavx2 -mfma -mf16c)$(if \
     $(filter %_avx512.c %_avx512vbmi.c %_avx512bf16.c %_amx.c,$<),-mavx512f -mavx512bw -mavx512vl \
@@ -275,7 +276,7 @@ file_flags = $(if $(filter %_avx2.c,$<),-mavx2 -mfma -mf16c)$(if \
     $(filter quant/json.c,$<),$(CJSON_FLAGS))$(if \
     $(filter tools/llama_math.c,$<),-O3)$(if \
     $(filter tests/simt_bodies.c,$<),$(BODIES_LEVEL))$(if \
-    $(filter tests/weights.c,$<),$(UNWATCHED))$(if \
+    $(filter $(UNWATCHED_SOURCES),$<),$(UNWATCHED))$(if \
     $(filter loader/reader_uring.c,$<),$(if $(URING_LINK),-DBERTH_HAVE_URING))$(if \
     $(filter kernels/digest.c,$<),$(if $(DEFLATE_LINK),-DBERTH_HAVE_LIBDEFLATE))$(if \
     $(filter kernels/device.c kernels/cuda_runtime.c %/machine_cuda.c,$<),$(CUDA_FLAGS))

@@ -34,6 +34,7 @@ uint64_t berthi_simt_ctas(void);
 void *berthi_simt_shared(size_t bytes);
 void *berthi_simt_room(size_t bytes);
 void berthi_simt_barrier(void);
+void berthi_simt_warp_barrier(void);
 void berthi_simt_copy(void *to, const void *from, uint32_t bytes);
 void berthi_simt_end_copies(void);
 void berthi_simt_wait_copies(uint32_t count);
@@ -73,7 +74,7 @@ simt_barrier(void)
 SIMT_INLINE void
 simt_warp_barrier(void)
 {
-    (void)berthi_simt_shuffle(0, simt_thread() % SIMT_WARP);
+    berthi_simt_warp_barrier();
 }
 
 SIMT_INLINE void
@@ -287,14 +288,14 @@ simt_argument(const uint32_t *table)
 SIMT_INLINE void
 simt_atomic_or(uint32_t *word, uint32_t bits)
 {
-    *word |= bits; /* lanes take turns */
+    (void)__atomic_fetch_or(word, bits, __ATOMIC_RELAXED);
 }
 
 SIMT_INLINE void
 simt_atomic_add(uint64_t *count, uint64_t more)
 {
     berthi_simt_access(count, sizeof *count);
-    *count += more;
+    (void)__atomic_fetch_add(count, more, __ATOMIC_RELAXED);
 }
 
 SIMT_INLINE uint32_t

@@ -206,21 +206,22 @@ side_files           threadless coverage
 sim_random           threadless
 sim_real             alone
 sim_words            threadless
-simt                 threadless
-simt_decoder         threadless gpu
-simt_earlier         threadless
-simt_experts         threadless gpu
-simt_few             threadless gpu
-simt_int8            threadless gpu
-simt_int8_output     threadless gpu
-simt_kernels         threadless gpu
-simt_plain           threadless gpu
-simt_product         threadless gpu
-simt_ring            threadless gpu
-simt_together        threadless gpu
-simt_update          threadless gpu
-simt_wide            threadless gpu
-simt_wide_machine    threadless
+simt
+simt_decoder                    gpu
+simt_earlier
+simt_experts                    gpu
+simt_few                        gpu
+simt_int8                       gpu
+simt_int8_output                gpu
+simt_kernels                    gpu
+simt_plain                      gpu
+simt_product                    gpu
+simt_race
+simt_ring                       gpu
+simt_together                   gpu
+simt_update                     gpu
+simt_wide                       gpu
+simt_wide_machine
 size                 threadless coverage
 slab                 threadless
 sniff                threadless coverage

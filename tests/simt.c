@@ -10,11 +10,14 @@
 #include "kernels/simt.h"
 #include "tests/random.h"
 #include "tests/simt_machine.h"
+#include "tests/simt_race.h"
 
 #define STACK_BYTES 65536u
 #define FENCE_BYTES 64u
 #define FIRST_BYTES 1024u /* where the first array begins: tiles are copied to such places */
 #define MOST_ARRAYS 16u
+#define SHARED_BYTES                                                                  \
+    (SIMT_SHARED_BYTES + SIMT_MOST_ROOM + FIRST_BYTES + MOST_ARRAYS * FENCE_BYTES)
 #define FRESH 0xCD
 #define ROW_WORDS 4u /* of a lane's fragment of 16 x 16 numbers */
 #define COLUMN_WORDS 2u /* of 16 x 8 */
@@ -131,6 +134,7 @@ typedef struct lane {
     simt_waiting waits;
     uint64_t barriers; /* it has come to */
     uint64_t shuffles;
+    uint64_t warp_barriers; /* of these */
     /* At its last shuffle and the one before: a fast lane is one ahead. */
     handout given[2];
     uint32_t arrays; /* of shared memory that it has declared */
@@ -153,8 +157,7 @@ static struct {
     simt_meeting warps[SIMT_MOST_THREADS / SIMT_WARP];
     uint64_t random;
     uint8_t *stacks; /* kept for the next launch */
-    _Alignas(16) uint8_t shared[SIMT_SHARED_BYTES + SIMT_MOST_ROOM
-                                + FIRST_BYTES + MOST_ARRAYS * FENCE_BYTES];
+    uint8_t *shared; /* SHARED_BYTES; the same */
     size_t array_end[MOST_ARRAYS + 1]; /* with its fence; [0] is the first fence's */
     size_t array_bytes[MOST_ARRAYS];
     size_t shared_left; /* bytes that may be declared, */
@@ -192,30 +195,21 @@ simt_draw(void)
 uint8_t *
 simt_shared(size_t *bytes)
 {
-    *bytes = sizeof machine.shared;
+    *bytes = SHARED_BYTES;
     return machine.shared;
 }
 
-/*
- * The thread sanitizer counts the functions that a thread is in; it is not to
- * count those that never return.
- */
-#if defined __clang__
-#define UNCOUNTED __attribute__((disable_sanitizer_instrumentation))
-#else
-#define UNCOUNTED __attribute__((no_sanitize_thread))
-#endif
-
-UNCOUNTED void
+void
 simt_give_up_turn(simt_waiting waits)
 {
     lane *const l = &machine.lanes[machine.current];
 
     l->waits = waits;
+    simt_race_leave_lane();
     simt_switch(&l->stack, machine.caller);
 }
 
-UNCOUNTED static void
+static void
 run_lane(void)
 {
     machine.kernel(machine.argument);
@@ -236,6 +230,7 @@ begin_lane(uint32_t number)
     memset(stack, 0, SAVED_WORDS * sizeof(void *));
     memcpy(stack + START_WORD * sizeof(void *), &start, sizeof start);
     l->stack = stack;
+    simt_race_begin_lane(number);
 }
 
 /* ---------------------------------------------------- what kernels/simt.h calls */
@@ -432,11 +427,20 @@ simt_arrive(simt_meeting *m, uint32_t expected)
 }
 
 void
+simt_meet(simt_meeting *m, uint32_t expected, uint64_t number, simt_waiting waits)
+{
+    simt_race_tell(&m->told[number % 2]);
+    simt_arrive(m, expected);
+    simt_give_up_turn(waits);
+    simt_race_learn(&m->told[number % 2]);
+}
+
+void
 berthi_simt_barrier(void)
 {
-    machine.lanes[machine.current].barriers++;
-    simt_arrive(&machine.barrier, machine.launch->threads);
-    simt_give_up_turn(WAITS_AT_BARRIER);
+    lane *const l = &machine.lanes[machine.current];
+
+    simt_meet(&machine.barrier, machine.launch->threads, ++l->barriers, WAITS_AT_BARRIER);
 }
 
 /* Hands words to the warp and waits for it; where handouts of this meeting lie. */
@@ -471,6 +475,19 @@ simt_meet_warp(void)
     const uint32_t nothing = 0;
 
     (void)given(0, exchange(&nothing, 1), 1);
+}
+
+/* Of all that lanes of a warp meet for this alone orders what they do with memory. */
+void
+berthi_simt_warp_barrier(void)
+{
+    lane *const l = &machine.lanes[machine.current];
+    simt_meeting *const warp = &machine.warps[machine.current / SIMT_WARP];
+    const uint64_t number = l->warp_barriers++;
+
+    simt_race_tell(&warp->told[number % 2]);
+    simt_meet_warp();
+    simt_race_learn(&warp->told[number % 2]);
 }
 
 uint32_t
@@ -594,6 +611,7 @@ run_warp(uint32_t warp)
         if (!can_run(number))
             continue;
         machine.current = number;
+        simt_race_enter_lane(number);
         simt_switch(&machine.caller, machine.lanes[number].stack);
         count++;
         if (lets_others_go(16))
@@ -629,6 +647,7 @@ static void
 check_ended(void)
 {
     for (uint32_t i = 0; i < machine.launch->threads; i++) {
+        simt_race_end_lane(i, machine.lanes[i].waits == HAS_ENDED);
         if (machine.lanes[i].waits == WAITS_AT_BARRIER)
             simt_complain("a barrier that not all lanes of the CTA reach");
         if (machine.lanes[i].waits == WAITS_AT_SHUFFLE)
@@ -673,7 +692,7 @@ run_cta(uint64_t cta, uint64_t number)
 {
     machine.cta = cta;
     memset(machine.shared, FRESH,
-           sizeof machine.shared - SIMT_MOST_ROOM + machine.launch->room_bytes);
+           SHARED_BYTES - SIMT_MOST_ROOM + machine.launch->room_bytes);
     machine.arrays = 0;
     machine.shared_left = SIMT_SHARED_BYTES;
     machine.room_left = machine.launch->room_bytes;
@@ -709,14 +728,21 @@ simt_run(const simt_launch *launch, void (*kernel)(const void *argument),
         return "more shared memory than a launch may give";
     if (machine.stacks == NULL)
         machine.stacks = malloc((size_t)SIMT_MOST_THREADS * STACK_BYTES);
-    if (machine.stacks == NULL)
-        return "no memory for stacks";
+    if (machine.shared == NULL)
+        machine.shared = malloc(SHARED_BYTES);
+    if (machine.stacks == NULL || machine.shared == NULL)
+        return "no memory for stacks, or for what they share";
     machine.launch = launch;
     machine.kernel = kernel;
     machine.argument = argument;
     machine.complaint = NULL;
+    simt_race_begin(launch->is_racy);
     machine.random = launch->seed * 2 + 1;
     for (uint64_t i = 0; i < count && machine.complaint == NULL; i++)
         run_cta(launch->first_cta + (launch->is_ascending ? i : in_order(i, count)), i);
+    if (simt_race_end()) {
+        free(machine.shared);
+        machine.shared = NULL;
+    }
     return machine.complaint;
 }

@@ -23,6 +23,11 @@
  * without it, in descending order when the first one waits for it, in a random order now
  * so and now so. What was read before that is wrong; what was written is a complaint, and
  * so is a CTA of which no lane waits.
+ *
+ * Built with the thread sanitizer, every lane is one of its threads: what two lanes of a CTA
+ * touch, and one of them writes, without a barrier or a gate between them is a race. It tells
+ * where, whatever came of it, and the launch ends with that complaint. (Shuffles order no memory,
+ * as on a device.)
  */
 #ifndef BERTH_TESTS_SIMT_H
 #define BERTH_TESTS_SIMT_H
@@ -50,6 +55,7 @@ typedef struct simt_launch {
     uint32_t room_bytes; /* of shared memory beside what the kernel declares */
     simt_order order;
     uint64_t seed;      /* of SIMT_RANDOM */
+    bool is_racy;       /* known to be: the sanitizer is silent, and there is the complaint */
     bool is_ascending;  /* CTAs are, whatever the order is of lanes: where they wait for others */
     const simt_memory *earlier; /* may be written by earlier work until it is waited for */
     uint32_t earlier_count;
@@ -61,6 +67,9 @@ typedef struct simt_launch {
 
 /* False: this machine cannot switch fibers here, say so and skip. */
 bool simt_has_fibers(void);
+/* Whether races are seen here, whatever comes of them; and what is said then. */
+bool simt_sees_races(void);
+#define SIMT_RACE "memory that lanes touch without having met"
 /* NULL, or what a lane did that hardware would not stand. */
 const char *simt_run(const simt_launch *launch, void (*kernel)(const void *argument),
                      const void *argument);

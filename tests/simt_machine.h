@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "tests/simt.h"
+#include "tests/simt_race.h"
 
 typedef enum simt_waiting {
     WAITS_FOR_NOTHING,
@@ -26,6 +27,7 @@ typedef enum simt_waiting {
 typedef struct simt_meeting {
     uint64_t complete;
     uint32_t arrived;
+    simt_told told[2]; /* in turn: a fast lane is one ahead */
 } simt_meeting;
 
 /* ------------------------------------------------------------------------ of simt.c */
@@ -37,6 +39,8 @@ simt_order simt_order_of_launch(void);
 uint64_t simt_draw(void);
 void simt_give_up_turn(simt_waiting waits);
 void simt_arrive(simt_meeting *meeting, uint32_t expected);
+/* The lane's meeting of this number, of so many lanes: what each did before all know behind it. */
+void simt_meet(simt_meeting *meeting, uint32_t expected, uint64_t number, simt_waiting waits);
 /* All of the lane's warp meet. */
 void simt_meet_warp(void);
 /* The CTA's shared memory, declared or not. */

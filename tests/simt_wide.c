@@ -28,6 +28,7 @@ typedef struct gate {
     uint32_t arrived; /* since it has opened for the last time, as what follows */
     int64_t bytes;    /* that are expected and have not come */
     uint64_t opened;
+    simt_told told;
 } gate;
 
 typedef struct tile {
@@ -137,9 +138,8 @@ berthi_simt_group_barrier(uint32_t group)
 {
     if (simt_current() / SIMT_GROUP != group)
         simt_complain("a barrier of four warps that the lane is not of");
-    own_lane()->barriers++;
-    simt_arrive(&wide.groups[simt_current() / SIMT_GROUP], SIMT_GROUP);
-    simt_give_up_turn(WAITS_AT_GROUP);
+    simt_meet(&wide.groups[simt_current() / SIMT_GROUP], SIMT_GROUP, ++own_lane()->barriers,
+              WAITS_AT_GROUP);
 }
 
 /* --------------------------------------------------------------------------- gates */
@@ -196,6 +196,7 @@ berthi_simt_gate_arrive(uint32_t place, uint32_t bytes)
 
     if (g == NULL)
         return;
+    simt_race_tell(&g->told);
     g->arrived++;
     g->bytes += bytes;
     open_when_all_are_there(g);
@@ -211,13 +212,15 @@ void
 berthi_simt_gate_wait(uint32_t place, uint32_t turn)
 {
     wide_lane *const l = own_lane();
-    const gate *const g = need_gate(place);
+    gate *const g = need_gate(place);
 
-    if (g == NULL || is_open(g, turn))
+    if (g == NULL)
         return;
     l->gate = place;
     l->turn = turn;
-    simt_give_up_turn(WAITS_AT_GATE);
+    if (!is_open(g, turn))
+        simt_give_up_turn(WAITS_AT_GATE);
+    simt_race_learn(&g->told);
 }
 
 bool
@@ -270,6 +273,18 @@ let_come(const tile *t)
     open_when_all_are_there(g);
 }
 
+/* Whoever passes the gate knows of it, be it asked for behind what the gate expects. */
+static void
+tell_tile(const tile *t)
+{
+    gate *const g = find_gate(t->gate);
+    const uint32_t bytes = tile_bytes_of(t->of);
+
+    simt_race_write(berthi_simt_at(t->to, bytes), bytes);
+    if (g != NULL)
+        simt_race_tell(&g->told);
+}
+
 static void
 check_tile(const tile *t)
 {
@@ -291,6 +306,7 @@ berthi_simt_copy_tile(uint32_t to, const berthi_tiles *tiles, uint32_t place, ui
     const simt_order order = simt_order_of_launch();
 
     check_tile(&t);
+    tell_tile(&t);
     if (order == SIMT_DESCENDING || (order == SIMT_RANDOM && simt_draw() % 2 == 0))
         let_come(&t);
     else if (wide.tile_count == MOST_TILES)

@@ -28,6 +28,16 @@ run(void (*kernel)(const void *), const void *argument, simt_order order, uint64
     return simt_run(&launch, kernel, argument);
 }
 
+/* The same of a kernel that is known to be wrong. */
+static const char *
+run_wrong(void (*kernel)(const void *), const void *argument, simt_order order)
+{
+    const simt_launch launch = { .threads = THREADS, .ctas = CTAS, .order = order,
+                                 .seed = 2, .is_racy = true };
+
+    return simt_run(&launch, kernel, argument);
+}
+
 SIMT_INLINE uint32_t
 cell(void)
 {
@@ -76,7 +86,7 @@ SIMT_INLINE void
 note_order(const cells *a)
 {
     (void)a;
-    order_seen[order_count++] = cell();
+    order_seen[__atomic_fetch_add(&order_count, 1, __ATOMIC_RELAXED)] = cell();
 }
 SIMT_KERNEL(note_order_kernel, THREADS, cells, note_order(a))
 
@@ -203,17 +213,18 @@ test_sum_over_a_cta(void)
 static void
 test_a_missing_barrier_shows(void)
 {
+    const char *const told = simt_sees_races() ? SIMT_RACE : NULL;
     float ascending[CELLS];
     float descending[CELLS];
 
     fill(ascending);
     fill(descending);
-    CHECK_STR(run(add_up_without_barrier_kernel, &(cells){ .values = ascending },
-                  SIMT_ASCENDING, 0),
-              NULL);
-    CHECK_STR(run(add_up_without_barrier_kernel, &(cells){ .values = descending },
-                  SIMT_DESCENDING, 0),
-              NULL);
+    CHECK_STR(run_wrong(add_up_without_barrier_kernel, &(cells){ .values = ascending },
+                        SIMT_ASCENDING),
+              told);
+    CHECK_STR(run_wrong(add_up_without_barrier_kernel, &(cells){ .values = descending },
+                        SIMT_DESCENDING),
+              told);
     CHECK(memcmp(ascending, descending, sizeof ascending) != 0);
 }
 
@@ -485,13 +496,14 @@ static bool
 copies_come(uint32_t missing, simt_order order)
 {
     const simt_launch launch = { .threads = THREADS, .ctas = CTAS, .room_bytes = ROOM_BYTES,
-                                 .order = order, .seed = 5 };
+                                 .order = order, .seed = 5, .is_racy = missing > 1 };
+    const char *const told = missing > 1 && simt_sees_races() ? SIMT_RACE : NULL;
     const rounds argument = { copied_from, copied_to, missing };
 
     for (uint32_t i = 0; i < ROUNDS * CELLS * 4; i++)
         copied_from[i] = i * 7919;
     memset(copied_to, 0, sizeof copied_to);
-    CHECK_STR(simt_run(&launch, pass_copies_kernel, &argument), NULL);
+    CHECK_STR(simt_run(&launch, pass_copies_kernel, &argument), told);
     return memcmp(copied_to, copied_from, sizeof copied_to) == 0;
 }
 
@@ -512,6 +524,8 @@ wait_for_groups(const rounds *a)
     SIMT_ROOM(room, 64);
     uint32_t words[8];
 
+    if (simt_thread() != 0)
+        return;
     memset(room, 0, 64);
     simt_copy16(room, a->from);
     simt_end_copies();
@@ -606,8 +620,8 @@ test_what_a_device_would_not_stand(void)
 
     for (uint32_t wrong = 0; wrong < 11; wrong++)
         for (int order = 0; order < SIMT_ORDER_COUNT; order++)
-            CHECK_STR(run(do_wrong_kernel, &(cells){ .numbers = &wrong }, (simt_order)order,
-                          2),
+            CHECK_STR(run_wrong(do_wrong_kernel, &(cells){ .numbers = &wrong },
+                                (simt_order)order),
                       complaints[wrong]);
 }
 
@@ -616,7 +630,8 @@ SIMT_INLINE void
 copy_wrongly(const cells *a)
 {
     const uint32_t wrong = a->numbers[0];
-    SIMT_ROOM(room, 32);
+    SIMT_ROOM(rooms, 32 * THREADS);
+    uint8_t *const room = rooms + 32 * simt_thread();
 
     for (uint32_t i = 0; i < (wrong == 4 ? 65 : wrong < 5 ? 64 : 1); i++)
         simt_copy16(room + (wrong == 1 ? 4 : 0), a->values + (wrong == 2 ? 1 : 0));
@@ -646,7 +661,8 @@ test_copies_that_a_device_would_not_stand(void)
     };
 
     for (uint32_t wrong = 0; wrong < 7; wrong++) {
-        const simt_launch launch = { .threads = THREADS, .ctas = 1, .room_bytes = 32 };
+        const simt_launch launch = { .threads = THREADS, .ctas = 1,
+                                     .room_bytes = 32 * THREADS };
         const cells argument = { .values = values, .numbers = &wrong };
 
         CHECK_STR(simt_run(&launch, copy_wrongly_kernel, &argument), complaints[wrong]);

@@ -307,7 +307,7 @@ step_norm_half(const berth_rotate *a, const step_head *h, uint64_t first, float 
 }
 
 /*
- * Its own place is written only when all lanes have read it: shuffles part the two, and without
+ * Its own place is written only when all lanes have read it: they meet between the two. Without
  * a norm a lane writes what it alone has read.
  */
 SIMT_INLINE void
@@ -328,6 +328,7 @@ step_rotate_head(const berth_rotate *a, const step_head *h)
 
         step_norm_half(a, h, 0, divisor, first);
         step_norm_half(a, h, half, divisor, second);
+        simt_warp_barrier();
     }
     SIMT_UNROLL
     for (uint32_t k = 0; k < HEAD_PAIRS; k++)

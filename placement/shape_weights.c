@@ -231,16 +231,25 @@ add_latent(berthi_shape_making *m, const berthi_layer *layer)
 
 /* ------------------------------------------------------------------------ MLPs */
 
+/* Gate and up are one matrix: as the class has its experts or MLPs, or for want of a name. */
+static bool
+is_fused(const berthi_shape_making *m)
+{
+    const bool has_gate = m->shape->mlp_matrices == 3;
+
+    if (has_gate && m->shape->family->names->gate == NULL)
+        return true;
+    return m->role == BERTHI_WEIGHT_EXPERT
+               ? has_gate && berthi_shape_has_trait(m, BERTHI_TRAIT_ONE_TENSOR)
+               : berthi_shape_has(m, BERTHI_FAMILY_FUSED_UP);
+}
+
 void
 berthi_shape_add_mlp(berthi_shape_making *m, uint64_t width, uint64_t hidden)
 {
     const berthi_family_names *const names = m->shape->family->names;
-    const bool is_fused = m->role == BERTHI_WEIGHT_EXPERT
-                              ? m->shape->mlp_matrices == 3
-                                    && berthi_shape_has_trait(m, BERTHI_TRAIT_ONE_TENSOR)
-                              : berthi_shape_has(m, BERTHI_FAMILY_FUSED_UP);
 
-    if (is_fused) {
+    if (is_fused(m)) {
         berthi_shape_add_linear(m, names->up, 2 * width, hidden);
     } else {
         if (m->shape->mlp_matrices == 3)

@@ -158,6 +158,7 @@ test_families(void)
     free(texts);
 }
 
+/* Without elements or a name. */
 static uint32_t
 count_empty(const estimated *e)
 {
@@ -166,7 +167,8 @@ count_empty(const estimated *e)
     for (uint32_t i = 0; i < e->weights.count; i++) {
         const berthi_weight *const w = &e->weights.items[i];
 
-        empty += w->count == 0 || w->shape[0] == 0 || (w->rank == 2 && w->shape[1] == 0);
+        empty += w->count == 0 || w->shape[0] == 0 || (w->rank == 2 && w->shape[1] == 0)
+                 || w->module == NULL;
     }
     return empty;
 }
@@ -185,6 +187,7 @@ test_numbers_apart(void)
 {
     static const char *const added[] = {
         "\"num_local_experts\": 32",
+        "\"feed_forward_proj\": \"gated-gelu\"",
         "\"num_local_experts\": 2, \"decoder_sparse_step\": 2",
         "\"kv_lora_rank\": 8, \"qk_rope_head_dim\": 8",
         ("\"linear_num_value_heads\": 8, \"layer_types\": [\"linear_attention\", "

@@ -351,9 +351,10 @@ $(addprefix $(B)/testing/,$(CUDA_KERNELS:.cu=.o)): $(B)/testing/%.o: $(B)/releas
 
 # The generator gets no sanitizer and none of the user's flags: it runs here and now.
 $(B)/generated/generate_architectures: quant/generate_architectures.c quant/catalogue.c \
-    quant/scan.c quant/scan_number.c kernels/utf8.c $(wildcard quant/catalogue.h quant/scan.h)
+    quant/scan.c quant/scan_number.c kernels/utf8.c \
+    $(wildcard kernels/float_mode.h quant/catalogue.h quant/scan.h)
 	$(call say,BUILD $@)mkdir -p $(@D) && $(BUILD_CC) -std=c11 $(WARNINGS) -O1 -I. -o $@ \
-	    $(filter %.c,$^)
+	    $(filter %.c,$^) -lm
 $(B)/generated/architectures.c: quant/architectures.json $(B)/generated/generate_architectures
 	$(call say,GENERATE $@)$(B)/generated/generate_architectures <$< >$@
 $(B)/release/generated/%.o: $(B)/generated/%.c

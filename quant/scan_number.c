@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/float_mode.h"
 #include "quant/scan.h"
 
 /*
@@ -147,8 +148,8 @@ add_digits(digits *d, const char *text, uint64_t count)
 }
 
 /*
- * The nearest double; the number has passed the grammar. strtod() rounds
- * correctly, but takes its decimal point from the locale: it gets none.
+ * The nearest double, however the caller's thread rounds; the number has passed the grammar.
+ * strtod() rounds correctly, but takes its decimal point from the locale: it gets none.
  */
 static double
 round_number(const berthi_scan *scan, const number *n)
@@ -156,7 +157,9 @@ round_number(const berthi_scan *scan, const number *n)
     const int saved = errno;
     int64_t magnitude;
     double value = 0.0;
+    fenv_t mode;
 
+    berthi_float_mode_begin(&mode);
     if (has_magnitude(scan, n, &magnitude) && magnitude >= SMALLEST_MAGNITUDE) {
         digits d = { .count = 0 };
 
@@ -168,6 +171,7 @@ round_number(const berthi_scan *scan, const number *n)
                  magnitude - (int64_t)d.count);
         value = strtod(d.text, NULL);
     }
+    berthi_float_mode_end(&mode);
     errno = saved;
     return n->is_negative ? -value : value;
 }

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "kernels/float_mode.h"
 #include "kernels/kernel.h"
 #include "kernels/utf8.h"
 #include "quant/format.h"
@@ -111,9 +112,13 @@ static void
 read_offset(berthi_scan *scan, berthi_state *out)
 {
     double offset;
+    fenv_t mode;
 
-    if (berthi_scan_can_read_double(scan, &offset))
-        out->offset = (float)offset; /* exact for what upstream writes */
+    if (!berthi_scan_can_read_double(scan, &offset))
+        return;
+    berthi_float_mode_begin(&mode);
+    out->offset = (float)offset; /* exact for what upstream writes */
+    berthi_float_mode_end(&mode);
 }
 
 static void

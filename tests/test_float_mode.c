@@ -19,6 +19,7 @@
 
 #include "kernels/sys.h"
 #include "loader/berth.h"
+#include "quant/state.h"
 #include "tests/t.h"
 
 #define ROWS 8u
@@ -225,6 +226,45 @@ test_bits_are_those_of_the_default_mode(void)
     }
 }
 
+/* What a file of a doubly quantized weight says; the offset is part of each value. */
+static float
+read_offset(const char *number)
+{
+    static const berthi_about about = { .file = "f", .tensor = "t", .tensor_length = 1 };
+    char text[512];
+    berthi_state state;
+    const int length =
+        snprintf(text, sizeof text,
+                 "{\"quant_type\": \"nf4\", \"blocksize\": 64, \"dtype\": \"bfloat16\", "
+                 "\"shape\": [8, 512], \"nested_blocksize\": 256, "
+                 "\"nested_dtype\": \"float32\", \"nested_offset\": %s}",
+                 number);
+
+    CHECK_EQ(berthi_state_parse(text, (uint64_t)length, &about, &state, NULL), BERTH_OK);
+    return state.offset;
+}
+
+/* Between two floats, and beyond them. */
+static void
+test_numbers_of_files(void)
+{
+    static const char *const numbers[] = { "0.044628698378801346", "0.04910087600000000123",
+                                           "-0.1", "3.4e38", "1e300", "1e-300" };
+
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        const float its = read_offset(numbers[i]);
+
+        for (int which = DEFAULT; which < MODE_COUNT; which++) {
+            const bool is_known = set_mode((mode)which);
+            const float read = is_known ? read_offset(numbers[i]) : its;
+
+            CHECK(has_mode(is_known ? (mode)which : DEFAULT));
+            set_mode(DEFAULT);
+            CHECK_MEM(&read, &its, sizeof its);
+        }
+    }
+}
+
 static void *
 look(void *user)
 {
@@ -268,6 +308,7 @@ test_no_exception_ends_the_process(void)
         gradients[7] = NAN;
         gradients[8] = INFINITY;
         set_mode(TRAPPING);
+        (void)read_offset("1e300");
         update(32, gradients, values, state);
         update(8, gradients, values, state);
         convert(gradients, &r);
@@ -286,8 +327,9 @@ main(int argc, char **argv)
         return 1;
     compute(DEFAULT, "cpu", &expected);
     T_RUN(test_bits_are_those_of_the_default_mode);
-    T_RUN(test_threads_begin_in_the_default_mode);
     T_RUN(test_no_exception_ends_the_process);
+    T_RUN(test_numbers_of_files);
+    T_RUN(test_threads_begin_in_the_default_mode);
     berth_context_destroy(context);
     T_MAIN_END;
 }

@@ -170,12 +170,21 @@ text_of(berthi_shape_reading *r, const char *key)
     return text;
 }
 
+/* The root's, or else the language model's. */
 static int32_t
 dtype_of(berthi_shape_reading *r)
 {
-    const char *name = text_of(r, "dtype");
+    const berthi_json_value *const model = r->model;
+    const char *name;
     int32_t dtype;
 
+    r->model = r->root;
+    name = text_of(r, "dtype");
+    if (name[0] == '\0')
+        name = text_of(r, "torch_dtype");
+    r->model = model;
+    if (name[0] == '\0')
+        name = text_of(r, "dtype");
     if (name[0] == '\0')
         name = text_of(r, "torch_dtype");
     if (strncmp(name, "torch.", 6) == 0)

@@ -7,6 +7,7 @@
 
 #include "kernels/text.h"
 #include "placement/shape_read.h"
+#include "quant/config.h"
 
 static bool
 has_object(const berthi_json_value *root, const char *key)
@@ -14,29 +15,16 @@ has_object(const berthi_json_value *root, const char *key)
     return berthi_json_kind_of(berthi_json_get(root, key)) == BERTHI_JSON_OBJECT;
 }
 
-/*
- * The object of the language model: the first that is there, or the root. Qwen's Omni models have
- * it one deeper, beside a model that talks; T5Gemma's is a decoder beside its encoder.
- */
+/* The object of the language model. T5Gemma's is a decoder beside its encoder. */
 static const berthi_json_value *
 find_model(const berthi_json_value *root)
 {
-    static const char *const nests[] = { "text_config", "llm_config", "language_config" };
-    const berthi_json_value *const thinker = berthi_json_find(root, "thinker_config");
     const char *type = "";
 
     if (berthi_json_can_read_string(berthi_json_find(root, "model_type"), &type)
         && strcmp(type, "t5gemma") == 0 && has_object(root, "decoder"))
         return berthi_json_find(root, "decoder");
-    if (thinker != NULL)
-        root = thinker;
-    for (size_t i = 0; i < sizeof nests / sizeof *nests; i++) {
-        const berthi_json_value *const nest = berthi_json_get(root, nests[i]);
-
-        if (berthi_json_kind_of(nest) == BERTHI_JSON_OBJECT)
-            return nest;
-    }
-    return root;
+    return berthi_config_find_language(root);
 }
 
 /*

@@ -182,6 +182,23 @@ take_quantization(reading *r, const berthi_json_value *object)
         config->quant_method = "bitsandbytes";
 }
 
+const berthi_json_value *
+berthi_config_find_language(const berthi_json_value *root)
+{
+    static const char *const nests[] = { "text_config", "llm_config", "language_config" };
+    const berthi_json_value *const thinker = berthi_json_find(root, "thinker_config");
+
+    if (thinker != NULL)
+        root = thinker;
+    for (size_t i = 0; i < sizeof nests / sizeof *nests; i++) {
+        const berthi_json_value *const nest = berthi_json_get(root, nests[i]);
+
+        if (berthi_json_kind_of(nest) == BERTHI_JSON_OBJECT)
+            return nest;
+    }
+    return root;
+}
+
 static void
 take_all(reading *r, const berthi_json_value *root)
 {
@@ -198,7 +215,7 @@ take_all(reading *r, const berthi_json_value *root)
     take_text(r, root, "model_type", &config->model_type);
     take_dtype(r, root);
     if (config->dtype_name[0] == '\0')
-        take_dtype(r, language);
+        take_dtype(r, berthi_config_find_language(root));
     take_ties(r, root);
     if (config->ties_embeddings < 0)
         take_ties(r, language);

@@ -4,8 +4,9 @@
  *
  * Unknown members are ignored. A member that is null counts as absent. Members
  * that are used must have their type; anything else is CONFIG_JSON. Multimodal
- * models keep their language model's settings in "text_config": dtype, ties and
- * quantization_config are looked for there when the top level has none.
+ * models keep their language model's settings in "text_config": ties and
+ * quantization_config are looked for there when the top level has none, and the dtype
+ * wherever the language model is.
  */
 #ifndef BERTH_QUANT_CONFIG_H
 #define BERTH_QUANT_CONFIG_H
@@ -15,6 +16,7 @@
 
 #include "kernels/base.h"
 #include "kernels/memory.h"
+#include "quant/json.h"
 
 /* Texts end in NUL and are "" where the file does not say. */
 typedef struct berthi_config {
@@ -46,6 +48,12 @@ typedef struct berthi_config {
 
 /* Larger documents are refused: config.json has a few kilobytes. */
 #define BERTHI_CONFIG_LIMIT UINT64_C(16777216) /* = BERTHI_JSON_LIMIT */
+
+/*
+ * The object of the language model: the first that is there, or the root. Qwen's Omni models
+ * have it one deeper, beside a model that talks.
+ */
+const berthi_json_value *berthi_config_find_language(const berthi_json_value *root);
 
 /*
  * Parses `bytes` of config.json. `file` is for messages. Every failure but

@@ -328,8 +328,9 @@ berthi_sys_random(void *buffer, size_t bytes)
 }
 
 /*
- * Signals that come to whichever thread of the process does not block them. Those that a thread
- * causes by itself stay with it, and so does that of profilers, which ask what each is at.
+ * Signals that come to whichever thread of the process does not block them. What a thread's own
+ * fault raises stays with it, and so does that of profilers, which ask what each is at. SIGXFSZ
+ * does not: a write that fails is told, and nobody is ended by it.
  */
 static void
 list_signals_of_others(sigset_t *out)

@@ -24,10 +24,11 @@
  * Process     The library prints nothing, installs no handlers, reads no
  *             environment, keeps no globals and never ends the process. Nothing that is the
  *             process's changes, but by berth_context_options.uses_tiles. Signals come to the
- *             caller's threads: berth's block them, in its callbacks, too, but for those that a
- *             thread causes by itself, and SIGPROF. How the caller's thread computes, its
- *             rounding, flushing of subnormal numbers, and exceptions that trap, changes no
- *             bits of weights, states and products, and stays as it is.
+ *             caller's threads: berth's block them, in its callbacks, too, but for what a
+ *             thread's own fault raises, SIGPIPE and SIGPROF. What they write beyond the
+ *             largest size of a file is an error, without SIGXFSZ. How the caller's thread
+ *             computes, its rounding, flushing of subnormal numbers, and exceptions that trap,
+ *             changes no bits of weights, states and products, and stays as it is.
  * Waiting     What hangs, a disk, a server, a device, ends loads, leases and moves
  *             in time: berth_load_options.wait_ms. Everything else waits for as
  *             long as the system does, where nobody can end a call; of jobs
@@ -2316,7 +2317,8 @@ BERTH_API berth_status berth_load_finish(berth_job *job, berth_model **out_model
                                          berth_error *error);
 /*
  * Leases are given back by this. Waits for copies under way, for `wait_ms` at most: what
- * hangs then, of leases or of a move, keeps the memory of the model, as with loads. Where
+ * hangs then, of leases or of a move, keeps the memory of the model, as with loads. For a call
+ * of a driver that copies what its device has not pinned it waits without a limit. Where
  * others still have tensors of it, berth_model_dlpack(), the last of them frees the model.
  * NULL is allowed.
  */

@@ -81,7 +81,11 @@ give_up(berthi_feeder *f)
         berthi_lease_slot *slot;
         uint64_t chunk;
 
-        if (berthi_courier_is_busy(f, i)) /* into a slot that may be the one that misses more */
+        /*
+         * Into a slot that may be the one that misses more. It is told later: what it misses is
+         * read again, and fails again.
+         */
+        if (berthi_courier_is_busy(f, i))
             continue;
         pthread_mutex_lock(&line->lock);
         while ((slot = berthi_feeder_find_missing(f, line, &chunk)) != NULL) {

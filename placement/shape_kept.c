@@ -22,8 +22,8 @@ add_ranges(berthi_shape_making *m)
 }
 
 /*
- * Tables, and layers of a class that is no linear one, have another of integers beside each; biases
- * have two: integers, and what those are scaled by.
+ * Tables, and layers of a class that is no linear one, have another of integers beside each;
+ * biases have two: integers, and what those are scaled by.
  */
 void
 berthi_shape_add_integers(berthi_shape_making *m)

@@ -198,7 +198,7 @@ find_device(berthi_convert *convert, berth_error *error)
     berthi_device_properties properties;
     berthi_device *device;
 
-    convert->device_wait_ns = berthi_wait_ns(options->wait_ms);
+    convert->patience_ns = berthi_wait_ns(options->wait_ms);
     if (options->devices == NULL)
         return BERTH_OK;
     device = berthi_devices_at(options->devices, options->device);

@@ -104,7 +104,7 @@ typedef struct berthi_convert {
     berth_job *job;
     berthi_operations operations;
     berthi_device *device; /* that encodes and decodes, borrowed; NULL: the processor does */
-    uint64_t device_wait_ns; /* for it, at most, and for headers before there is a job */
+    uint64_t patience_ns; /* at most: for the device, and for headers before there is a job */
     berthi_arena texts;
     char *identity;        /* what a resume must be the same in */
     uint64_t identity_bytes;

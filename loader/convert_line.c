@@ -108,7 +108,7 @@ static uint64_t
 patience_ns(berthi_batch *batch)
 {
     const berthi_convert *const convert = batch->convert;
-    uint64_t wait_ns = convert->device_wait_ns;
+    uint64_t wait_ns = convert->patience_ns;
 
     pthread_mutex_lock(&batch->lock);
     if (batch->is_stopped || berthi_job_is_cancelled(convert->job))
@@ -145,7 +145,7 @@ fail_late(const berthi_convert *convert, const berthi_convert_line *line,
     line->end.device->table->describe(line->end.device, &properties);
     return berthi_fail(error, BERTH_REASON_TIMEOUT, NULL,
                        "%s has not finished a piece for %" PRIu64 " milliseconds",
-                       properties.name, convert->device_wait_ns / 1000000);
+                       properties.name, convert->patience_ns / 1000000);
 }
 
 /*

@@ -65,7 +65,7 @@ berthi_batch_free_scratch(berthi_batch *batch)
         berthi_unit_scratch *const scratch = batch->scratch;
 
         batch->scratch = scratch->next;
-        if (berthi_line_hangs(&scratch->line, batch->convert->device_wait_ns))
+        if (berthi_line_hangs(&scratch->line, batch->convert->patience_ns))
             leave(scratch);
         else
             free_scratch(scratch);

@@ -141,7 +141,7 @@ berthi_convert_read_promises(berthi_convert *convert, berth_error *error)
 {
     berthi_convert_sources *const sources = &convert->sources;
     /* Before there is a job: nobody could cancel, so it ends by itself. */
-    const berthi_header_reads reads = { .wait_ns = convert->device_wait_ns,
+    const berthi_header_reads reads = { .wait_ns = convert->patience_ns,
                                         .no_uring = convert->options.no_uring != 0 };
     const berth_status status = berthi_promises_read(&sources->promises, &reads, error);
 

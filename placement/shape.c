@@ -170,6 +170,15 @@ text_of(berthi_shape_reading *r, const char *key)
     return text;
 }
 
+/* Earlier files write "torch_dtype". */
+static const char *
+dtype_name(berthi_shape_reading *r)
+{
+    const char *const name = text_of(r, "dtype");
+
+    return name[0] != '\0' ? name : text_of(r, "torch_dtype");
+}
+
 /* The root's, or else the language model's. */
 static int32_t
 dtype_of(berthi_shape_reading *r)
@@ -179,14 +188,10 @@ dtype_of(berthi_shape_reading *r)
     int32_t dtype;
 
     r->model = r->root;
-    name = text_of(r, "dtype");
-    if (name[0] == '\0')
-        name = text_of(r, "torch_dtype");
+    name = dtype_name(r);
     r->model = model;
     if (name[0] == '\0')
-        name = text_of(r, "dtype");
-    if (name[0] == '\0')
-        name = text_of(r, "torch_dtype");
+        name = dtype_name(r);
     if (strncmp(name, "torch.", 6) == 0)
         name += 6;
     dtype = berthi_format_torch_dtype(name, strlen(name));

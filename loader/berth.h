@@ -1461,7 +1461,8 @@ berth_plan_options_init(berth_plan_options *options)
  * values, gate and up; columns of those to outputs and of down; rows of embedding and
  * head, as even as they go; experts like MLPs; norms, routers and the biases of what is
  * summed over ranks (which one rank adds) whole. Where there are fewer heads of keys than
- * ranks, several ranks have the same one.
+ * ranks, several ranks have the same one. Of latent attention, rows are those behind the latents
+ * and what makes latents is whole. berth-plan(5) lists the types of models that are cut.
  *
  * A load reads rows as ranges, and of columns the rows that they lie in, once and in large
  * pieces. Each rank encodes its slice by itself. Blocks of NF4 and FP4 run along rows:

@@ -3,7 +3,6 @@
 #include "placement/parallel.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "kernels/text.h"
@@ -11,10 +10,18 @@
 /* -------------------------------------------------------------------------- family */
 
 /* Their layers hold what `rules` name, and nothing that is fused. */
-static const char *const families[] = { "llama",       "mistral", "mixtral",   "qwen2",
-                                        "qwen2_moe",   "qwen3",   "qwen3_moe", "gemma",
-                                        "gemma2",      "granite", "smollm3",
-                                        "gemma3_text" };
+static const char *const families[] = {
+    "afmoe", "apertus", "arcee", "axk1", "cohere", "cohere2", "cohere2_moe", "cwm",
+    "deepseek_v2", "deepseek_v3", "deepseek_v32", "dots1", "ernie4_5", "ernie4_5_moe",
+    "exaone4", "exaone_moe", "flex_olmo", "gemma", "gemma2", "gemma3_text", "glm4_moe",
+    "glm4_moe_lite", "glm_moe_dsa", "granite", "granite_swa", "helium",
+    "hunyuan_v1_dense", "hunyuan_v1_moe", "hy_v3", "hyperclovax", "internlm3",
+    "iquestcoder", "jais2", "kimi_k2", "kolibri1", "llama", "mellum",
+    "minicpm3", "minimax_m2", "ministral", "ministral3", "mistral", "mixtral", "nemotron",
+    "olmo", "olmo2", "olmo3", "olmoe", "phi", "phimoe", "qwen2", "qwen2_moe", "qwen3",
+    "qwen3_moe", "seed_oss", "smollm3", "solar_open", "stablelm", "starcoder2",
+    "vaultgemma", "youtu",
+};
 
 #define FAMILIES (sizeof families / sizeof *families)
 
@@ -32,16 +39,11 @@ is_known(const berthi_shape *shape)
 static berth_status
 fail_family(const berthi_shape *shape, berth_error *error)
 {
-    char known[256];
-    size_t length = 0;
-
-    for (size_t i = 0; i < FAMILIES && length < sizeof known; i++)
-        length += (size_t)snprintf(known + length, sizeof known - length, "%s%s",
-                                   i > 0 ? ", " : "", families[i]);
     return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
-                       "how %s is cut for tensor parallelism is not known: it is of %s",
+                       "how %s is cut for tensor parallelism is not known: berth-plan(5) "
+                       "lists the types of which it is",
                        shape == NULL ? "a model without config.json"
-                                     : berthi_shape_family_name(shape), known);
+                                     : berthi_shape_family_name(shape));
 }
 
 berth_status
@@ -80,46 +82,91 @@ typedef enum rule {
 } rule;
 
 typedef struct named_rule {
-    const char *module;
+    const char *name;
     rule rule;
 } named_rule;
 
-static const named_rule rules[] = {
-    { "q_proj", RULE_HEADS },        { "k_proj", RULE_KV_HEADS },
-    { "v_proj", RULE_KV_HEADS },     { "o_proj", RULE_OUTPUT },
-    { "gate_proj", RULE_ROWS },      { "up_proj", RULE_ROWS },
-    { "down_proj", RULE_COLUMNS },   { "w1", RULE_ROWS },
-    { "w3", RULE_ROWS },             { "w2", RULE_COLUMNS },
-    { "embed_tokens", RULE_WORDS },  { "lm_head", RULE_WORDS },
-    { "gate", RULE_WHOLE },          { "shared_expert_gate", RULE_WHOLE },
+/* Whose weight or bias it is. */
+static const named_rule modules[] = {
+    { "q_proj", RULE_HEADS },
+    { "k_proj", RULE_KV_HEADS },
+    { "v_proj", RULE_KV_HEADS },
+    { "o_proj", RULE_OUTPUT },
+    { "dense", RULE_OUTPUT },
+    /* Latents are of all heads. */
+    { "q_a_proj", RULE_WHOLE },
+    { "q_b_proj", RULE_HEADS },
+    { "kv_a_proj_with_mqa", RULE_WHOLE },
+    { "kv_b_proj", RULE_HEADS },
+    /* What chooses tokens is the same for all heads. */
+    { "wq_b", RULE_WHOLE },
+    { "wk", RULE_WHOLE },
+    { "weights_proj", RULE_WHOLE },
+    { "gate_proj", RULE_ROWS },
+    { "up_proj", RULE_ROWS },
+    { "down_proj", RULE_COLUMNS },
+    { "w1", RULE_ROWS },
+    { "w3", RULE_ROWS },
+    { "w2", RULE_COLUMNS },
+    { "fc1", RULE_ROWS },
+    { "fc2", RULE_COLUMNS },
+    { "c_fc", RULE_ROWS },
+    { "c_proj", RULE_COLUMNS },
+    { "gate", RULE_WHOLE },
+    { "router", RULE_WHOLE },
+    { "wg", RULE_WHOLE },
+    { "shared_expert_gate", RULE_WHOLE },
+    { "act_fn", RULE_WHOLE },
+    { "embed_tokens", RULE_WORDS },
+    { "lm_head", RULE_WORDS },
     { "rotary_emb", RULE_WHOLE },
+    { "post_norm1", RULE_WHOLE },
+    { "post_norm2", RULE_WHOLE },
+    /* Of a layer that predicts one more token: DeepSeek V3's last. */
+    { "eh_proj", RULE_WHOLE },
+    { "head", RULE_WORDS },
 };
 
-/* The last part of the name but one: whose weight or bias it is. */
+/* Numbers that stand in no module of their own. */
+static const named_rule numbers[] = {
+    { "e_score_correction_bias", RULE_WHOLE },
+    { "expert_bias", RULE_WHOLE },
+    { "sinks", RULE_HEADS },
+};
+
+static rule
+find_named(const named_rule *named, size_t count, berthi_text name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strlen(named[i].name) == name.length
+            && memcmp(named[i].name, name.bytes, (size_t)name.length) == 0)
+            return named[i].rule;
+    return RULE_UNKNOWN;
+}
+
+/* By the last part of the name, or the last but one. */
 static rule
 find_rule(const berthi_parallel_tensor *tensor)
 {
-    static const char norm[] = "norm";
     uint64_t end = tensor->name_length;
+    berthi_text module;
     uint64_t begin;
-    uint64_t length;
+    rule found;
 
     while (end > 0 && tensor->name[end - 1] != '.')
         end--;
-    if (end == 0)
-        return RULE_UNKNOWN;
+    found = find_named(numbers, sizeof numbers / sizeof *numbers,
+                       (berthi_text){ tensor->name + end, tensor->name_length - end });
+    if (found != RULE_UNKNOWN || end == 0)
+        return found;
     begin = --end;
     while (begin > 0 && tensor->name[begin - 1] != '.')
         begin--;
-    length = end - begin;
-    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-        if (strlen(rules[i].module) == length
-            && memcmp(rules[i].module, tensor->name + begin, length) == 0)
-            return rules[i].rule;
-    if (tensor->rank == 1
-        && berthi_text_ends((berthi_text){ tensor->name + begin, length }, norm))
-        return RULE_WHOLE;
-    return RULE_UNKNOWN;
+    module = (berthi_text){ tensor->name + begin, end - begin };
+    found = find_named(modules, sizeof modules / sizeof *modules, module);
+    return found == RULE_UNKNOWN && tensor->rank == 1 && berthi_text_ends(module, "norm")
+               ? RULE_WHOLE
+               : found;
 }
 
 /* ---------------------------------------------------------------------- one tensor */

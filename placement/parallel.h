@@ -6,11 +6,13 @@
  *   queries, keys, values, gate, up     rows: a share of the outputs
  *   output projection, down             columns: a share of the inputs
  *   embedding, head                     rows: a share of the words
- *   norms, routers, biases of sums      whole, on every rank
+ *   norms, routers, biases of sums,     whole, on every rank
+ *   projections to latents
  *
- * As vLLM and the tp_plan of transformers cut them. Rows of queries, keys and values
- * are cut between heads; with fewer heads of keys than ranks, each of these heads is
- * on several ranks. Only families whose tensors are all known are cut.
+ * As vLLM and the tp_plan of transformers cut them; where a class of transformers leaves whole
+ * what the other cuts (attention of DeepSeek V3, shared experts), it is cut. Rows of queries,
+ * keys and values are cut between heads; with fewer heads of keys than ranks, each of these
+ * heads is on several ranks. Only families whose tensors are all known are cut.
  *
  * Pure: names, shapes and the numbers of config.json.
  */

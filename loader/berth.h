@@ -1470,10 +1470,11 @@ berth_plan_options_init(berth_plan_options *options)
  * whole; columns have blocks of their own. Second levels are of the slice, and row maxima
  * of int8, too. What is stored quantized is never encoded again: 4-bit rows are cut
  * between blocks (between 256 of them where they are doubly quantized), int8 anywhere,
- * with the row maxima of the whole; all else is BERTH_EUNSUPPORTED. Columns are
- * streamed from the disk only from `offload_dir` of a load, plain numbers or encoded.
- * Slices of ranks are not held against a manifest, and neither are stacks of which some
- * experts are read while others stay on the disk.
+ * with the row maxima of the whole, FP8 and packed FP4 between rows or columns that share a
+ * scale, with the scales of their own blocks, or one that is for all; all else is
+ * BERTH_EUNSUPPORTED. Columns are streamed from the disk only from `offload_dir` of a load,
+ * plain numbers or encoded. Slices of ranks are not held against a manifest, and neither are
+ * stacks of which some experts are read while others stay on the disk.
  *
  * Experts of stacks that are taken apart are rows of the first dimension, and the last
  * berths of their layer, expert by expert. Each is encoded as if it were stored alone, with

@@ -2,6 +2,7 @@
 /* cargo.c - what each berth holds, and where its bytes come from. */
 #include <string.h>
 
+#include "loader/cargo_share.h"
 #include "loader/model.h"
 #include "quant/format.h"
 
@@ -57,25 +58,22 @@ entry_bytes(const question *q, uint64_t number)
 static berth_status
 take_as_stored(const question *q, berthi_cargo *out)
 {
-    const bool is_cut = out->slice.along != BERTH_SLICING_NONE;
-    const uint64_t rows = is_cut ? out->record->shape[0] : 0;
     uint64_t offset = 0;
 
     out->part_count = 1 + out->record->companion_count;
     if (out->part_count > BERTH_MODEL_PARTS)
         return fail_size(q, 0);
     for (uint32_t i = 0; i < out->part_count; i++) {
-        const uint64_t entry =
-            i == 0 ? q->berth->number : companion_entry(q, out->record, i - 1);
-        const uint64_t bytes = entry_bytes(q, entry);
+        berthi_share share;
 
+        (void)berthi_share_can_get(q->checkpoint, out->record, &out->slice, i, &share);
         out->parts[i] = (berthi_cargo_part){
             .offset = offset,
-            .bytes = berthi_slice_share(&out->slice, rows, bytes),
-            .entry = entry,
-            .cut = berthi_cut_whole(is_cut ? bytes / rows * out->slice.first : 0),
+            .bytes = share.bytes,
+            .entry = share.entry,
+            .cut = share.cut,
             .role = i == 0 ? BERTH_ROLE_CODES : BERTH_ROLE_COMPANION,
-            .dtype = q->checkpoint->table.entries[entry].dtype,
+            .dtype = q->checkpoint->table.entries[share.entry].dtype,
         };
         offset += berthi_slab_round(out->parts[i].bytes);
     }
@@ -107,24 +105,6 @@ find_source(const question *q, const berthi_cargo *cargo, uint32_t number, uint6
 
 /* -------------------------------------------------------------------------- slices */
 
-/* Which bytes of a tensor the slice is; `shape` is its whole one, a value has `bits`. */
-static berthi_cut
-cut_values(const berthi_cargo *cargo, const uint64_t *shape, uint32_t bits)
-{
-    const uint64_t inner = berthi_slice_row(shape, cargo->rank);
-    const berthi_slice *const slice = &cargo->slice;
-
-    switch (slice->along) {
-    case BERTH_SLICING_ROWS: return berthi_cut_whole(slice->first * inner * bits / 8);
-    case BERTH_SLICING_COLUMNS:
-        return (berthi_cut){ .first = slice->first * bits / 8,
-                             .rows = shape[0],
-                             .width = slice->count * bits / 8,
-                             .stride = inner * bits / 8 };
-    default: return berthi_cut_whole(0);
-    }
-}
-
 /* Where a part lies in its tensor: statistics of rows are cut with them. */
 static berthi_cut
 cut_part(const berthi_cargo *cargo, const uint64_t *shape, const berthi_cargo_part *part)
@@ -133,10 +113,11 @@ cut_part(const berthi_cargo *cargo, const uint64_t *shape, const berthi_cargo_pa
     const uint64_t value = cargo->slice.first * berthi_slice_row(shape, cargo->rank);
 
     if (part->role == BERTH_ROLE_VALUES || storage->encoding == BERTH_ENCODING_NATIVE)
-        return cut_values(cargo, shape, berth_dtype_bits(part->dtype));
+        return berthi_share_cut(&cargo->slice, shape, cargo->rank,
+                                berth_dtype_bits(part->dtype));
     if (part->role == BERTH_ROLE_CODES)
-        return cut_values(cargo, shape,
-                          storage->encoding == BERTH_ENCODING_INT8 ? 8 : 4);
+        return berthi_share_cut(&cargo->slice, shape, cargo->rank,
+                                storage->encoding == BERTH_ENCODING_INT8 ? 8 : 4);
     if (cargo->slice.along != BERTH_SLICING_ROWS)
         return berthi_cut_whole(0);
     if (part->role == BERTH_ROLE_ROW_MAXIMUM)
@@ -161,39 +142,23 @@ is_made_by_berth(int32_t encoding)
     return berthi_format_is_4bit(encoding) || encoding == BERTH_ENCODING_INT8;
 }
 
-/*
- * True where a weight in an encoding that berth does not make is a stack of matrices, and
- * so is each tensor that it is stored in: then experts are shares of all of them.
- */
-static bool
-can_divide(const berth_checkpoint *checkpoint, const berthi_quantized *record)
-{
-    const berthi_table *const table = &checkpoint->table;
-    uint64_t shape[BERTH_MAX_RANK];
-
-    if (record == NULL || is_made_by_berth(record->encoding) || record->rank != 3)
-        return false;
-    for (uint32_t i = 0; i <= record->companion_count; i++) {
-        const uint32_t name = i == 0 ? record->weight : record->companions[i - 1];
-        const berthi_entry *const entry = &table->entries[table->by_name[name]];
-
-        if (entry->rank < 2)
-            return false;
-        berthi_entry_shape(table->text, entry, shape);
-        if (shape[0] == 0 || shape[0] != record->shape[0])
-            return false;
-    }
-    return true;
-}
-
 const char *
 berthi_cargo_refusal(const berth_checkpoint *checkpoint, const berthi_slice *slice,
                      const uint64_t *shape, uint32_t rank, int32_t dtype,
                      const berthi_quantized *record)
 {
-    if (slice->along == BERTH_SLICING_ROWS && can_divide(checkpoint, record))
-        return NULL;
-    return berthi_slice_refusal(slice, shape, rank, dtype, record);
+    berthi_share share;
+
+    if (record == NULL || is_made_by_berth(record->encoding))
+        return berthi_slice_refusal(slice, shape, rank, dtype, record);
+    for (uint32_t i = 0; i <= record->companion_count; i++)
+        if (!berthi_share_can_get(checkpoint, record, slice, i, &share))
+            return berthi_share_has_blocks(record)
+                       ? "is stored in blocks that a cut here would split: cut the "
+                         "checkpoint it was made of"
+                       : "is stored in an encoding that is not cut: cut the checkpoint it "
+                         "was made of";
+    return NULL;
 }
 
 /* The slice that the plan says, which may be anybody's. `shape` gets that of all. */
@@ -221,7 +186,8 @@ take_slice(const question *q, berthi_cargo *cargo, uint64_t *shape)
     for (uint32_t i = 0; i < cargo->rank; i++)
         cargo->elements *= cargo->shape[i];
     if (cargo->record == NULL)
-        cargo->cut = cut_values(cargo, shape, berth_dtype_bits(q->entry->dtype));
+        cargo->cut = berthi_share_cut(&cargo->slice, shape, cargo->rank,
+                                      berth_dtype_bits(q->entry->dtype));
     return BERTH_OK;
 }
 

@@ -135,8 +135,8 @@ typedef struct berthi_cargo {
 } berthi_cargo;
 
 /*
- * NULL, or why what is stored cannot be cut so and stay as it is: berthi_slice_refusal(),
- * but for experts of stacks in encodings that berth does not make.
+ * NULL, or why what is stored cannot be cut so and stay as it is. `record` NULL: plain
+ * numbers of `dtype`. The slice is inside.
  */
 const char *berthi_cargo_refusal(const berth_checkpoint *checkpoint,
                                  const berthi_slice *slice, const uint64_t *shape,

@@ -1,29 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plan_measure.c - bytes in memory of what a berth holds: a weight, a slice, an expert. */
 #include "kernels/experts.h"
+#include "loader/cargo_share.h"
 #include "loader/plan_input.h"
 #include "loader/recipe_weight.h"
 #include "placement/slab.h"
 #include "quant/format.h"
 
 /*
- * Stored in an encoding that berth does not make: each of its tensors as it is, of a slice
- * its share of each.
+ * Each of the tensors that the weight is stored in as it is, of a slice its share of each: rows
+ * of what berth makes are alike.
  */
 static uint64_t
-kept_bytes(const berthi_plan_source *source, const berthi_recipe_weight *weight,
-           const berthi_quantized *record, const berthi_slice *slice)
+kept_bytes(const berthi_plan_source *source, const berthi_quantized *record,
+           const berthi_slice *slice)
 {
-    const berthi_table *const table = &source->checkpoint->table;
-    const berthi_entry *entry = berthi_recipe_entry(&source->recipe, weight);
-    const uint64_t rows = weight->rank > 0 ? weight->shape[0] : 1;
-    uint64_t bytes =
-        berthi_slab_round(berthi_slice_share(slice, rows, entry->end - entry->begin));
+    uint64_t bytes = 0;
 
-    for (uint32_t i = 0; i < record->companion_count; i++) {
-        entry = &table->entries[table->by_name[record->companions[i]]];
-        bytes +=
-            berthi_slab_round(berthi_slice_share(slice, rows, entry->end - entry->begin));
+    for (uint32_t i = 0; i <= record->companion_count; i++) {
+        berthi_share share;
+
+        if (!berthi_share_can_get(source->checkpoint, record, slice, i, &share))
+            share.bytes = berthi_slice_share(slice, record->shape[0], share.bytes);
+        bytes += berthi_slab_round(share.bytes);
     }
     return bytes;
 }
@@ -40,7 +39,7 @@ stored_bytes(const berthi_plan_source *source, const berthi_recipe_weight *weigh
     const berthi_slice *const read =
         slice->along == BERTH_SLICING_ROWS && rows > 0 ? slice : &whole;
 
-    return record != NULL ? kept_bytes(source, weight, record, read)
+    return record != NULL ? kept_bytes(source, record, read)
                           : berthi_slice_share(read, rows, entry->end - entry->begin);
 }
 
@@ -82,7 +81,7 @@ measure_kept(const berthi_plan_source *source, const berthi_recipe_weight *weigh
 
     berthi_slice_shape(&tensor->slice, weight->shape, weight->rank, sliced);
     if (!can_measure(&storage, sliced, weight->rank, tensor))
-        tensor->bytes = kept_bytes(source, weight, record, &tensor->slice);
+        tensor->bytes = kept_bytes(source, record, &tensor->slice);
     else if (!berthi_quantized_is_as_made(record)) /* of the same kind, but encoded anew */
         tensor->scratch = berthi_slab_scratch(&storage, record->elements);
 }

@@ -308,6 +308,29 @@ berthi_slice_shape(const berthi_slice *slice, const uint64_t *shape, uint32_t ra
         out[slice->along == BERTH_SLICING_COLUMNS ? 1 : 0] = slice->count;
 }
 
+bool
+berthi_slice_can_take(const berthi_slice *slice, const uint64_t *shape, uint64_t block,
+                      const uint64_t *dims, uint32_t rank, berthi_slice *out)
+{
+    const uint32_t dimension = slice->along == BERTH_SLICING_COLUMNS ? 1 : 0;
+    const uint64_t size = shape[dimension];
+    const uint64_t count = dimension < rank ? dims[dimension] : 1;
+    const uint64_t end = slice->first + slice->count;
+
+    *out = *slice;
+    if (slice->along == BERTH_SLICING_NONE || count == size)
+        return true;
+    if (block == 0 || berthi_divide_up(size, block) != count)
+        return false;
+    if (count == 1) {
+        *out = (berthi_slice){ .along = BERTH_SLICING_NONE };
+        return true;
+    }
+    out->first = slice->first / block;
+    out->count = berthi_divide_up(slice->count, block);
+    return slice->first % block == 0 && (end % block == 0 || end == size);
+}
+
 /* Blocks of 4 bits run along rows and on into the next one. */
 static const char *
 refuse_blocks(const berthi_slice *slice, const uint64_t *shape, uint32_t rank,

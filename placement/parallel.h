@@ -87,6 +87,13 @@ berthi_slice_share(const berthi_slice *slice, uint64_t rows, uint64_t bytes)
     return slice->along == BERTH_SLICING_NONE ? bytes : bytes / rows * slice->count;
 }
 /*
+ * What of a tensor, which has `dims`, belongs to a slice of the matrix that it is part of:
+ * codes, or scales of which each is for `block` rows (columns, where those are cut). Scales for
+ * all of them are whole. False: what is coded together, or shares a scale, would be split.
+ */
+bool berthi_slice_can_take(const berthi_slice *slice, const uint64_t *shape, uint64_t block,
+                           const uint64_t *dims, uint32_t rank, berthi_slice *out);
+/*
  * NULL, or why a tensor cannot be cut so: blocks or bytes would be. `record` NULL: plain
  * numbers of `dtype`. The slice is inside.
  */

@@ -150,6 +150,7 @@ llama_file           threadless
 llama_math           threadless
 load_cycles          slow
 load_errors          waits
+load_blocks          coverage
 load_slices          coverage
 locate               threadless coverage
 manifest             threadless coverage valgrind

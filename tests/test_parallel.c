@@ -296,6 +296,58 @@ test_blocks(void)
     CHECK(berthi_slice_refusal(ROWS(1, 1), shape, 2, BERTH_I8, &record) == NULL);
 }
 
+static void
+check_taken(const berthi_slice *slice, uint64_t block, const uint64_t *dims, uint32_t rank,
+            const berthi_slice *expected)
+{
+    const uint64_t shape[2] = { 40, 64 };
+    berthi_slice found;
+
+    CHECK_EQ(berthi_slice_can_take(slice, shape, block, dims, rank, &found), expected != NULL);
+    if (expected != NULL) {
+        CHECK_EQ(found.along, expected->along);
+        CHECK_EQ(found.first, expected->first);
+        CHECK_EQ(found.count, expected->count);
+    }
+}
+
+/* Of a matrix of 40 rows and 64 columns: codes, and scales of blocks of 16 by 16. */
+static void
+test_tensors_of_a_matrix(void)
+{
+    const uint64_t codes[2] = { 40, 64 };
+    const uint64_t pairs[2] = { 40, 32 };
+    const uint64_t grid[2] = { 3, 4 };
+    const uint64_t of_rows[2] = { 40, 1 };
+    const uint64_t other[2] = { 4, 5 };
+
+    check_taken(WHOLE, 16, grid, 2, WHOLE);
+    check_taken(ROWS(3, 7), 1, codes, 2, ROWS(3, 7));
+    check_taken(COLUMNS(3, 7), 1, codes, 2, COLUMNS(3, 7));
+    /* Two columns in a byte. */
+    check_taken(ROWS(3, 7), 1, pairs, 2, ROWS(3, 7));
+    check_taken(COLUMNS(4, 6), 2, pairs, 2, COLUMNS(2, 3));
+    check_taken(COLUMNS(3, 6), 2, pairs, 2, NULL);
+    check_taken(COLUMNS(4, 5), 2, pairs, 2, NULL);
+    /* The last rows are half a block. */
+    check_taken(ROWS(16, 16), 16, grid, 2, ROWS(1, 1));
+    check_taken(ROWS(16, 24), 16, grid, 2, ROWS(1, 2));
+    check_taken(ROWS(32, 8), 16, grid, 2, ROWS(2, 1));
+    check_taken(ROWS(8, 16), 16, grid, 2, NULL);
+    check_taken(ROWS(16, 8), 16, grid, 2, NULL);
+    check_taken(COLUMNS(16, 32), 16, grid, 2, COLUMNS(1, 2));
+    check_taken(COLUMNS(8, 8), 16, grid, 2, NULL);
+    /* A scale a row, and as many for all columns. */
+    check_taken(ROWS(3, 7), 1, of_rows, 2, ROWS(3, 7));
+    check_taken(ROWS(3, 7), 1, of_rows, 1, ROWS(3, 7));
+    check_taken(COLUMNS(3, 7), 64, of_rows, 2, WHOLE);
+    check_taken(COLUMNS(3, 7), 64, of_rows, 1, WHOLE);
+    /* Of other blocks than are said, or of none. */
+    check_taken(ROWS(16, 16), 16, other, 2, NULL);
+    check_taken(COLUMNS(16, 16), 16, other, 2, NULL);
+    check_taken(ROWS(16, 16), 0, grid, 2, NULL);
+}
+
 /* A row of three dims is a matrix. */
 static void
 test_stacks(void)
@@ -418,6 +470,7 @@ main(int argc, char **argv)
     T_RUN(test_shape);
     T_RUN(test_whole_bytes);
     T_RUN(test_blocks);
+    T_RUN(test_tensors_of_a_matrix);
     T_RUN(test_stacks);
     T_RUN(test_plans_are_refused);
     T_RUN(test_families_that_are_not_known);

@@ -339,14 +339,16 @@ test_scales_of_all_experts(void)
                        "F8_E4M3 8x64x128 model.layers.0.mlp.experts.up.weight\n"
                        "F32 1 model.layers.0.mlp.experts.up.weight_scale\n"
                        "F8_E4M3 8x256x128 model.layers.0.mlp.experts.down.weight\n"
-                       "F32 8x2x1 model.layers.0.mlp.experts.down.weight_scale_inv\n");
+                       "F32 8x2x1 model.layers.0.mlp.experts.down.weight_scale_inv\n"
+                       "F8_E4M3 8x32x128 model.layers.0.mlp.experts.gate.weight\n"
+                       "F32 - model.layers.0.mlp.experts.gate.weight_scale\n");
     fixture_text(fixture_format("%s/config.json", folder),
                  "{\"architectures\": [\"GptOssForCausalLM\"], \"model_type\": \"gpt_oss\", "
                  "\"num_hidden_layers\": 1, \"quantization_config\": {\"quant_method\": "
                  "\"fp8\"}}");
     planned_begin(&p, folder, &options);
     CHECK_EQ(p.status, BERTH_OK);
-    CHECK_EQ(p.summary.berth_count, 1 + 8);
+    CHECK_EQ(p.summary.berth_count, 1 + 8 + 1);
     planned_end(&p);
 }
 

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cargo_share.c - which rows, columns and scales a slice has; see cargo_share.h. */
+#include "loader/cargo_share.h"
+
+berthi_cut
+berthi_share_cut(const berthi_slice *slice, const uint64_t *shape, uint32_t rank, uint32_t bits)
+{
+    const uint64_t inner = berthi_slice_row(shape, rank);
+
+    switch (slice->along) {
+    case BERTH_SLICING_ROWS: return berthi_cut_whole(slice->first * inner * bits / 8);
+    case BERTH_SLICING_COLUMNS:
+        return (berthi_cut){ .first = slice->first * bits / 8,
+                             .rows = shape[0],
+                             .width = slice->count * bits / 8,
+                             .stride = inner * bits / 8 };
+    default: return berthi_cut_whole(0);
+    }
+}
+
+/* Rows, or columns, that share a scale; of codes, that share a byte. */
+static uint64_t
+block_of(const berthi_quantized *record, const berthi_slice *slice, uint32_t number)
+{
+    const bool is_column = slice->along == BERTH_SLICING_COLUMNS;
+
+    if (number == 0)
+        return record->encoding == BERTH_ENCODING_FP4_PACKED && is_column ? 2 : 1;
+    return is_column && record->encoding == BERTH_ENCODING_FP8_BLOCK ? record->block_columns
+                                                                     : record->block_size;
+}
+
+static bool
+can_divide(const berthi_quantized *record, const berthi_slice *slice, uint32_t number,
+           const uint64_t *dims, uint32_t rank, berthi_slice *out)
+{
+    *out = *slice;
+    if (record->rank == 3)
+        return rank > 0 && dims[0] == record->shape[0];
+    return berthi_share_has_blocks(record)
+           && berthi_slice_can_take(slice, record->shape, block_of(record, slice, number),
+                                    dims, rank, out);
+}
+
+/* One number is for every part of the weight, but experts have scales of their own. */
+static bool
+is_for_all(const berthi_quantized *record, uint64_t elements)
+{
+    return record->rank == 2 && elements == 1;
+}
+
+bool
+berthi_share_can_get(const berth_checkpoint *checkpoint, const berthi_quantized *record,
+                     const berthi_slice *slice, uint32_t number, berthi_share *out)
+{
+    const berthi_table *const table = &checkpoint->table;
+    const uint32_t name = number == 0 ? record->weight : record->companions[number - 1];
+    const uint64_t position = table->by_name[name];
+    const berthi_entry *const entry = &table->entries[position];
+    const uint64_t bytes = entry->end - entry->begin;
+    const uint32_t bits = berth_dtype_bits(entry->dtype);
+    uint64_t dims[BERTH_MAX_RANK];
+    berthi_slice own;
+    uint64_t size;
+
+    *out = (berthi_share){ .entry = position, .bytes = bytes, .cut = berthi_cut_whole(0) };
+    if (slice->along == BERTH_SLICING_NONE
+        || (number > 0
+            && is_for_all(record, berthi_entry_elements(table->text, entry))))
+        return true;
+    berthi_entry_shape(table->text, entry, dims);
+    if (!can_divide(record, slice, number, dims, entry->rank, &own)
+        || berthi_slice_refusal(&own, dims, entry->rank, entry->dtype, NULL) != NULL)
+        return false;
+    if (own.along == BERTH_SLICING_NONE)
+        return true;
+    size = dims[own.along == BERTH_SLICING_COLUMNS ? 1 : 0];
+    out->bytes = size > 0 ? bytes / size * own.count : 0;
+    out->cut = berthi_share_cut(&own, dims, entry->rank, bits);
+    return true;
+}

@@ -1469,10 +1469,11 @@ berth_plan_options_init(berth_plan_options *options)
  * codes and absmax of rows that begin with a block of the whole weight are those of the
  * whole; columns have blocks of their own. Second levels are of the slice, and row maxima
  * of int8, too. What is stored quantized is never encoded again: 4-bit rows are cut
- * between blocks (between 256 of them where they are doubly quantized), int8 anywhere,
- * with the row maxima of the whole, FP8 and packed FP4 between rows or columns that share a
- * scale, with the scales of their own blocks, or one that is for all; all else is
- * BERTH_EUNSUPPORTED. Columns are streamed from the disk only from `offload_dir` of a load,
+ * between blocks (between 256 of them where they are doubly quantized), columns between
+ * blocks of rows that have whole ones (of one level), int8 anywhere, with the row maxima of
+ * the whole, FP8 and packed FP4 between rows or columns that share a scale, with the scales
+ * of their own blocks, or one that is for all; all else is BERTH_EUNSUPPORTED. Columns of
+ * what is stored quantized are not streamed from the disk, others from `offload_dir` of a load,
  * plain numbers or encoded. Slices of ranks are not held against a manifest, and neither are
  * stacks of which some experts are read while others stay on the disk.
  *

@@ -105,7 +105,20 @@ find_source(const question *q, const berthi_cargo *cargo, uint32_t number, uint6
 
 /* -------------------------------------------------------------------------- slices */
 
-/* Where a part lies in its tensor: statistics of rows are cut with them. */
+/* Rows are whole blocks, and so are the columns. */
+static berthi_cut
+cut_absmax(const berthi_cargo *cargo, const uint64_t *shape)
+{
+    const uint64_t block = cargo->storage.block_size;
+    const uint64_t blocks[2] = { shape[0], shape[1] / block };
+    const berthi_slice slice = { .along = BERTH_SLICING_COLUMNS,
+                                 .first = cargo->slice.first / block,
+                                 .count = cargo->slice.count / block };
+
+    return berthi_share_cut(&slice, blocks, 2, 8 * sizeof(float));
+}
+
+/* Where a part lies in its tensor: statistics are cut with what they are of. */
 static berthi_cut
 cut_part(const berthi_cargo *cargo, const uint64_t *shape, const berthi_cargo_part *part)
 {
@@ -118,6 +131,8 @@ cut_part(const berthi_cargo *cargo, const uint64_t *shape, const berthi_cargo_pa
     if (part->role == BERTH_ROLE_CODES)
         return berthi_share_cut(&cargo->slice, shape, cargo->rank,
                                 storage->encoding == BERTH_ENCODING_INT8 ? 8 : 4);
+    if (cargo->slice.along == BERTH_SLICING_COLUMNS && part->role == BERTH_ROLE_ABSMAX)
+        return cut_absmax(cargo, shape);
     if (cargo->slice.along != BERTH_SLICING_ROWS)
         return berthi_cut_whole(0);
     if (part->role == BERTH_ROLE_ROW_MAXIMUM)

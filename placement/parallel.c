@@ -331,6 +331,22 @@ berthi_slice_can_take(const berthi_slice *slice, const uint64_t *shape, uint64_t
     return slice->first % block == 0 && (end % block == 0 || end == size);
 }
 
+/* Where rows are whole blocks, columns may be some of them. */
+static const char *
+refuse_columns(const berthi_slice *slice, uint64_t inner, const berthi_quantized *record)
+{
+    const uint64_t block = record->block_size;
+
+    if (record->is_double)
+        return "is doubly quantized in blocks that run along its rows: columns of it would "
+               "split second levels, cut the checkpoint it was made of";
+    if (block == 0 || inner % block != 0 || slice->first % block != 0
+        || slice->count % block != 0)
+        return "is stored in blocks that run along its rows: columns of it would split "
+               "them, cut the checkpoint it was made of";
+    return NULL;
+}
+
 /* Blocks of 4 bits run along rows and on into the next one. */
 static const char *
 refuse_blocks(const berthi_slice *slice, const uint64_t *shape, uint32_t rank,
@@ -343,8 +359,7 @@ refuse_blocks(const berthi_slice *slice, const uint64_t *shape, uint32_t rank,
     const uint64_t end = begin + slice->count * inner;
 
     if (slice->along == BERTH_SLICING_COLUMNS)
-        return "is stored in blocks that run along its rows: columns of it would split "
-               "them, cut the checkpoint it was made of";
+        return refuse_columns(slice, inner, record);
     if (block == 0 || begin % block != 0
         || (end % block != 0 && end != record->elements))
         return "is stored in blocks that a cut here would split: cut the checkpoint it "

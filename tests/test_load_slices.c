@@ -302,6 +302,65 @@ check_stored(const char *folder, uint32_t rank, bool is_double)
     loaded_end(&l);
 }
 
+/*
+ * Rows and columns of whole blocks: of what was encoded before it is cut, a rank has what it
+ * encodes of the source itself.
+ */
+static void
+check_stored_as_encoded(const char *source, const char *folder, uint32_t rank,
+                        const char *words)
+{
+    berth_plan_options options =
+        sliced_options(words == NULL ? "cpu=64MiB" : "0=64MiB,cpu=64MiB", rank, 4);
+    berth_check_report report;
+    loaded encoded;
+    loaded stored;
+
+    loaded_begin(&stored, folder, &options, words);
+    planned_check(&stored.p);
+    loaded_load(&stored);
+    if (!CHECK_EQ(stored.status, BERTH_OK))
+        t_note("%s: %s", stored.error.tensor, stored.error.message);
+    CHECK_EQ(loaded_see_checked(&stored, &report), BERTH_OK);
+    CHECK_EQ(report.mismatches, 0);
+    options.type = BERTH_ENCODING_NF4;
+    loaded_begin(&encoded, source, &options, words);
+    loaded_load(&encoded);
+    CHECK_EQ(encoded.p.summary.berth_count, stored.p.summary.berth_count);
+    for (uint64_t i = 0; i < encoded.p.summary.berth_count; i++) {
+        uint32_t expected = 0;
+        uint32_t found = 0;
+        berth_berth berth;
+        char name[256];
+        uint64_t other;
+
+        CHECK_EQ(berth_plan_get_berth(encoded.p.plan, i, &berth, name, sizeof name),
+                 BERTH_OK);
+        other = berth_model_find(stored.model, name, strlen(name));
+        CHECK_EQ(berth_model_digest(encoded.model, i, &expected, NULL), BERTH_OK);
+        CHECK_EQ(berth_model_digest(stored.model, other, &found, NULL), BERTH_OK);
+        if (!CHECK_EQ(found, expected))
+            t_note("%s, rank %u", name, rank);
+    }
+    loaded_end(&encoded);
+    loaded_end(&stored);
+}
+
+static void
+test_stored_columns(void)
+{
+    const char *const source = sliced_make(&sliced_blocks);
+    berth_plan_options convert = loaded_options(NULL);
+    const char *folder;
+
+    convert.type = BERTH_ENCODING_NF4;
+    folder = loaded_quantized(source, &convert);
+    for (uint32_t rank = 0; rank < 4; rank++) {
+        check_stored_as_encoded(source, folder, rank, NULL);
+        check_stored_as_encoded(source, folder, rank, "sim:64MiB");
+    }
+}
+
 static void
 test_stored_blocks(void)
 {
@@ -322,10 +381,13 @@ test_stored_blocks(void)
     /* An eighth of the rows is half of what a second level is for. */
     sliced_refuse(folder, sliced_options("cpu=64MiB", 0, 8), BERTH_EUNSUPPORTED,
                   "is stored in blocks that a cut here would split", NULL);
-    convert.double_quant = 0;
     convert.keep_count = 0;
     finer = loaded_quantized(sliced_make(&sliced_blocks), &convert);
     sliced_refuse(finer, sliced_options("cpu=64MiB", 1, 2), BERTH_EUNSUPPORTED,
+                  "is doubly quantized in blocks that run along its rows", NULL);
+    convert.double_quant = 0;
+    finer = loaded_quantized(sliced_make(&sliced_blocks), &convert);
+    sliced_refuse(finer, sliced_options("cpu=64MiB", 1, 8), BERTH_EUNSUPPORTED,
                   "is stored in blocks that run along its rows", NULL);
     /* What is stored is not encoded once more. */
     convert = sliced_options("cpu=64MiB", 1, 2);
@@ -462,6 +524,7 @@ main(int argc, char **argv)
     T_RUN(test_placed_before_a_failure);
     T_RUN(test_slices_are_encoded);
     T_RUN(test_rows_have_the_bits_of_the_whole);
+    T_RUN(test_stored_columns);
     T_RUN(test_stored_blocks);
     T_RUN(test_stored_rows);
     T_RUN(test_plans_of_others);

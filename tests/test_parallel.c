@@ -266,6 +266,7 @@ static void
 test_blocks(void)
 {
     const uint64_t shape[2] = { 7, 96 };
+    const uint64_t wide[2] = { 7, 192 };
     berthi_quantized record = {
         .encoding = BERTH_ENCODING_NF4, .block_size = 64, .elements = 7 * 96
     };
@@ -278,13 +279,21 @@ test_blocks(void)
                    "that a cut here would split");
     CHECK_CONTAINS(berthi_slice_refusal(COLUMNS(0, 64), shape, 2, BERTH_U8, &record),
                    "that run along its rows");
+    CHECK(berthi_slice_refusal(COLUMNS(64, 128), wide, 2, BERTH_U8, &record) == NULL);
+    CHECK_CONTAINS(berthi_slice_refusal(COLUMNS(32, 64), wide, 2, BERTH_U8, &record),
+                   "that run along its rows");
+    CHECK_CONTAINS(berthi_slice_refusal(COLUMNS(64, 96), wide, 2, BERTH_U8, &record),
+                   "that run along its rows");
     record.is_double = true; /* 256 blocks share a second level */
+    CHECK_CONTAINS(berthi_slice_refusal(COLUMNS(64, 128), wide, 2, BERTH_U8, &record),
+                   "is doubly quantized");
     CHECK_CONTAINS(berthi_slice_refusal(ROWS(2, 2), shape, 2, BERTH_U8, &record),
                    "that a cut here would split");
     CHECK(berthi_slice_refusal(ROWS(0, 7), shape, 2, BERTH_U8, &record) == NULL);
     record.is_double = false;
     record.block_size = 0;
     CHECK_CONTAINS(berthi_slice_refusal(ROWS(2, 2), shape, 2, BERTH_U8, &record), "split");
+    CHECK_CONTAINS(berthi_slice_refusal(COLUMNS(0, 64), wide, 2, BERTH_U8, &record), "split");
     record.is_transposed_absmax = true;
     CHECK_CONTAINS(berthi_slice_refusal(ROWS(2, 2), shape, 2, BERTH_U8, &record),
                    "in an encoding that is not cut");

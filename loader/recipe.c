@@ -72,7 +72,7 @@ describe_quantized(berthi_recipe *recipe, berthi_recipe_weight *weight,
     weight->elements = record->elements;
     if (record->encoding == BERTH_ENCODING_MXFP4 && weight->name_length > suffix)
         weight->name_length -= (uint32_t)suffix;
-    if (!berthi_decoder_is_there(record))
+    if (!recipe->keeps_foreign && !berthi_decoder_is_there(record))
         return fail_encoding(recipe, weight, record, error);
     return BERTH_OK;
 }
@@ -384,14 +384,36 @@ make(berthi_recipe *recipe, const berth_convert_options *options,
     return status;
 }
 
+/* Everything but the new tensors. */
+static berth_status
+init(berthi_recipe *recipe, const berth_convert_options *options, const char *architectures,
+     berth_error *error)
+{
+    berth_status status;
+
+    berthi_arena_init(&recipe->arena, recipe->context, BERTHI_PURPOSE_TENSORS, ARENA_BLOCK);
+    recipe->era = BERTHI_ERA_HF5;
+    if (options->like != NULL && !berthi_era_can_parse(options->like, &recipe->era))
+        status = berthi_fail_argument(error, "like",
+                                      "is none of hf5, hf5.14, hf5.0 and hf4");
+    else
+        status = list_weights(recipe, error);
+    if (status == BERTH_OK)
+        status = make(recipe, options, architectures, error);
+    if (status != BERTH_OK)
+        berthi_recipe_fini(recipe);
+    return status;
+}
+
 berth_status
 berthi_recipe_init(berthi_recipe *recipe, berth_context *context,
                    const berth_checkpoint *checkpoint,
                    const berth_convert_options *options, berth_error *error)
 {
-    berth_status status =
-        berthi_recipe_init_decided(recipe, context, checkpoint, options, NULL, error);
+    berth_status status;
 
+    *recipe = (berthi_recipe){ .context = context, .checkpoint = checkpoint };
+    status = init(recipe, options, NULL, error);
     if (status == BERTH_OK) {
         status = list_outputs(recipe, error);
         if (status != BERTH_OK)
@@ -406,22 +428,10 @@ berthi_recipe_init_decided(berthi_recipe *recipe, berth_context *context,
                              const berth_convert_options *options,
                              const char *architectures, berth_error *error)
 {
-    berth_status status;
-
-    memset(recipe, 0, sizeof *recipe);
-    recipe->era = BERTHI_ERA_HF5;
-    if (options->like != NULL && !berthi_era_can_parse(options->like, &recipe->era))
-        return berthi_fail_argument(error, "like",
-                                    "is none of hf5, hf5.14, hf5.0 and hf4");
-    recipe->context = context;
-    recipe->checkpoint = checkpoint;
-    berthi_arena_init(&recipe->arena, context, BERTHI_PURPOSE_TENSORS, ARENA_BLOCK);
-    status = list_weights(recipe, error);
-    if (status == BERTH_OK)
-        status = make(recipe, options, architectures, error);
-    if (status != BERTH_OK)
-        berthi_recipe_fini(recipe);
-    return status;
+    *recipe = (berthi_recipe){ .context = context,
+                               .checkpoint = checkpoint,
+                               .keeps_foreign = options->type == BERTH_ENCODING_NATIVE };
+    return init(recipe, options, architectures, error);
 }
 
 void

@@ -53,6 +53,7 @@ typedef struct berthi_recipe {
     berthi_json *config;      /* the checkpoint's config.json; NULL: there is none */
     int32_t dtype;            /* that the model is loaded as */
     berthi_era era;
+    bool keeps_foreign;       /* encodings that berth does not decode are no failure */
     berthi_recipe_weight *weights; /* in bytewise order of the stored names */
     uint32_t weight_count;
     uint32_t weight_capacity;
@@ -90,9 +91,9 @@ berth_status berthi_recipe_init(berthi_recipe *recipe, berth_context *context,
                                 const berth_convert_options *options,
                                 berth_error *error);
 /*
- * Only decides: `tensors` and `outputs` stay empty. Model classes are those described
- * in the file at this path; NULL: those built in. Fails with ARCHITECTURES_JSON, or as
- * reading it does, too.
+ * Only decides: `tensors` and `outputs` stay empty. Where nothing is to be quantized, what
+ * berth does not decode stays as it is. Model classes are those described in the file at
+ * this path; NULL: those built in. Fails with ARCHITECTURES_JSON, or as reading it does, too.
  */
 berth_status berthi_recipe_init_decided(berthi_recipe *recipe, berth_context *context,
                                         const berth_checkpoint *checkpoint,

@@ -298,6 +298,38 @@ test_kept_foreign(void)
     planned_end(&p);
 }
 
+/* And what it has no decoder for, as long as no values of it are asked for. */
+static void
+test_kept_undecoded(void)
+{
+    berth_plan_options options = loaded_options("0=1GiB");
+    const char *const folder = fixture_folder();
+    berth_berth berth;
+    planned p;
+
+    fixture_file(fixture_format("%s/model.safetensors", folder),
+                 "I32 32x512 model.layers.0.mlp.up_proj.qweight\n"
+                 "I32 2x64 model.layers.0.mlp.up_proj.qzeros\n"
+                 "F16 2x512 model.layers.0.mlp.up_proj.scales\n"
+                 "I32 256 model.layers.0.mlp.up_proj.g_idx\n"
+                 "BF16 256 model.norm.weight\n");
+    fixture_text(fixture_format("%s/config.json", folder),
+                 "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "
+                 "\"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4}}");
+    planned_begin(&p, folder, &options);
+    T_REQUIRE(p.status == BERTH_OK);
+    CHECK_EQ(p.summary.berth_count, 2);
+    CHECK_EQ(berth_plan_get_berth(p.plan, 0, &berth, NULL, 0), BERTH_OK);
+    CHECK_EQ(berth.encoding, BERTH_ENCODING_FOREIGN);
+    CHECK_EQ(berth.bytes, 32 * 512 * 4 + 2 * 64 * 4 + 2 * 512 * 2 + 256 * 4);
+    planned_end(&p);
+    options.type = BERTH_ENCODING_NF4;
+    planned_begin(&p, folder, &options);
+    CHECK_EQ(p.status, BERTH_EUNSUPPORTED);
+    CHECK_EQ(p.error.reason, BERTH_REASON_QUANT_METHOD);
+    planned_end(&p);
+}
+
 /* Options that are passed on: experts that are fused are quantized, slots counted. */
 static void
 test_passed_on(void)
@@ -340,6 +372,7 @@ main(int argc, char **argv)
     T_RUN(test_no_cut_for_an_embedding);
     T_RUN(test_kept);
     T_RUN(test_kept_foreign);
+    T_RUN(test_kept_undecoded);
     T_RUN(test_passed_on);
     T_MAIN_END;
 }

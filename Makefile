@@ -134,8 +134,8 @@ LLAMA_SOURCES := $(sort $(wildcard tools/llama*.c))
 TOOL_SOURCES := $(filter-out $(LLAMA_SOURCES),$(sort $(wildcard tools/*.c)))
 # What both programs say of a load that does not fit, how they read numbers and the clock, and
 # make files.
-SHARED_SOURCES := $(addprefix tools/,$(addsuffix .c,clock draft interrupt json json_error \
-    load_advice load_memory load_refuse load_tier number output))
+SHARED_SOURCES := $(addprefix tools/,$(addsuffix .c,clock descriptors draft interrupt json \
+    json_error load_advice load_memory load_refuse load_tier number output))
 TEST_SOURCES := $(sort $(wildcard tests/*.c))
 TESTS := $(basename $(notdir $(filter tests/test_%,$(TEST_SOURCES))))
 MAKERS := $(basename $(notdir $(filter tests/make_%,$(TEST_SOURCES))))

@@ -113,7 +113,7 @@ berthi_findings_note(berthi_findings *findings, const berth_error *error)
         || error->status == BERTH_EINVAL)
         return false;
     berthi_findings_tell(findings, BERTH_SEVERITY_ERROR, error);
-    return true;
+    return error->reason != BERTH_REASON_OPEN_FILES; /* nor could another be opened */
 }
 
 berth_status

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "tools/clock.h"
+#include "tools/descriptors.h"
 #include "tools/interrupt.h"
 #include "tools/json_error.h"
 #include "tools/llama_engine.h"
@@ -479,7 +480,7 @@ main(int argc, char **argv)
     berth_error error;
     berth_status status;
 
-    output_occupy_streams();
+    descriptors_init();
     interrupt_init();
     status = llama_options_parse(argc, argv, &p.options, &error);
     if (status != BERTH_OK)

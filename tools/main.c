@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "tools/commands.h"
+#include "tools/descriptors.h"
 #include "tools/generate.h"
 #include "tools/help.h"
 #include "tools/input.h"
@@ -189,7 +190,7 @@ main(int argc, char **argv)
     program p = { .call = { .command = NULL } };
     berth_status status;
 
-    output_occupy_streams();
+    descriptors_init();
     setlocale(LC_CTYPE, ""); /* which characters the terminal has; nothing else */
     interrupt_init();
     session_init(&p.s, NULL, environment);

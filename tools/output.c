@@ -5,7 +5,6 @@
 #include "tools/output.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -15,14 +14,6 @@
 #include <unistd.h>
 
 #include "loader/berth.h"
-
-void
-output_occupy_streams(void)
-{
-    for (int fd = 0; fd <= STDERR_FILENO; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) != fd)
-            return;
-}
 
 void
 output_init(output *o, int fd)

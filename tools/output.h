@@ -23,8 +23,6 @@ typedef struct output {
     char buffer[OUTPUT_CAPACITY];
 } output;
 
-/* At the start of a program: no file that is opened becomes a standard stream that is closed. */
-void output_occupy_streams(void);
 void output_init(output *o, int fd);
 void output_bytes(output *o, const char *bytes, size_t length);
 void output_text(output *o, const char *text);

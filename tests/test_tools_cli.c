@@ -19,6 +19,7 @@ typedef struct arguments {
     uint32_t number;
     uint64_t size;
     cli_list list;
+    const char *entries;
     int32_t choice;
 } arguments;
 
@@ -32,6 +33,7 @@ static const cli_option options[] = {
     { "number", 'n', CLI_NUMBER, AT(number), "N", "TRY_NUMBER", NULL, "a number" },
     { "size", '\0', CLI_SIZE, AT(size), "SIZE", NULL, "1KiB", "a size" },
     { "list", 'l', CLI_LIST, AT(list), "WORD", NULL, NULL, "a list" },
+    { "entries", 'e', CLI_ENTRIES, AT(entries), "A,B", "TRY_ENTRIES", NULL, "a list in a word" },
     { "choice", '\0', CLI_CHOICE, AT(choice), "one|two|three", "TRY_CHOICE", "two",
       "a choice" },
 };
@@ -154,6 +156,21 @@ test_environment(void)
     CHECK(a.text == NULL && *cli_origin(&call, "text") == NULL);
     caught_variables = wrong;
     CHECK_STR(REFUSED("in", "out"), "TRY_NUMBER: `x` is not a number from 1 to 999999999");
+}
+
+/* Of other options the last one counts; a list would lose what stands in the first. */
+static void
+test_given_again(void)
+{
+    static const char *const some[] = { "TRY_ENTRIES", "x,y", NULL };
+
+    caught_variables = some;
+    CHECK_EQ(PARSE("in", "out", "-e", "a,b", "-t", "s", "-t", "t"), BERTH_OK);
+    CHECK_STR(a.entries, "a,b");
+    CHECK_STR(a.text, "t");
+    CHECK_STR(REFUSED("in", "out", "-e", "a", "-t", "t", "--entries=b"),
+              "--entries is given twice: all of its list goes into one");
+    caught_variables = NULL;
 }
 
 static void
@@ -371,6 +388,7 @@ test_help(void)
                    "  -n, --number N         a number [$TRY_NUMBER]\n"
                    "      --size SIZE        a size [1KiB]\n"
                    "  -l, --list WORD        a list\n"
+                   "  -e, --entries A,B      a list in a word [$TRY_ENTRIES]\n"
                    "      --choice WORD      a choice (one/two/three) [two][$TRY_CHOICE]\n"
                    "  -h, --help             show examples, options and exit codes, then end\n");
     CHECK_CONTAINS(printed(), "\nExit codes\n    0  success\n");
@@ -422,6 +440,7 @@ test_config(void)
                          "number    7         TRY_NUMBER\n"
                          "size      1.00 KiB  default\n"
                          "list      a\\x0a, b  command line\n"
+                         "entries   -         default\n"
                          "choice    two       default\n"
                          "verbose   0         default\n"
                          "log       warning   default\n"
@@ -445,6 +464,7 @@ main(int argc, char **argv)
     T_RUN(test_values);
     T_RUN(test_defaults);
     T_RUN(test_environment);
+    T_RUN(test_given_again);
     T_RUN(test_operands);
     T_RUN(test_refusals);
     T_RUN(test_long_lists);

@@ -201,6 +201,7 @@ store_value(const cli_call *call, const cli_option *option, const char *source,
     case CLI_FLAG: *(bool *)(void *)field = true; break;
     case CLI_COUNTER: ++*(uint32_t *)(void *)field; break;
     case CLI_TEXT:
+    case CLI_ENTRIES:
     case CLI_INPUT:
     case CLI_OPTIONAL: *(const char **)(void *)field = text; break;
     case CLI_NUMBER: is_good = can_store_number(text, (uint32_t *)(void *)field); break;
@@ -261,6 +262,10 @@ store_option(cli_call *call, size_t position, const char *source, const char *va
                                    option->value);
         value = w->word[w->next++];
     }
+    /* The second one would take the place of the first, and what that says be lost unseen. */
+    if (option->kind == CLI_ENTRIES && cli_is_given(call, option->name))
+        return cli_usage_error(call->command,
+                               "%s is given twice: all of its list goes into one", source);
     call->origins[position] = CLI_GIVEN;
     return store_value(call, option, source, value);
 }

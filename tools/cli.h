@@ -27,6 +27,7 @@ typedef enum cli_kind {
     CLI_FLAG,     /* bool                                                          */
     CLI_COUNTER,  /* uint32_t: how often it was given                              */
     CLI_TEXT,     /* const char *, borrowed; NULL when absent                      */
+    CLI_ENTRIES,  /* the same: a list in one word, which is not given twice        */
     CLI_INPUT,    /* the same: a file that is read as text; "-": see input_take()  */
     CLI_OPTIONAL, /* const char *, borrowed; "" when given without `=VALUE`        */
     CLI_NUMBER,   /* uint32_t, from 1 to 999999999                                  */

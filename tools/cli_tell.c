@@ -142,7 +142,7 @@ has_value_with(const cli_call *call, const cli_option *option, const char *word)
     const void *const field = (const char *)call->arguments + option->offset;
     const cli_list *const list = field;
 
-    if (option->kind == CLI_TEXT)
+    if (option->kind == CLI_TEXT || option->kind == CLI_ENTRIES)
         return has_entry(*(const char *const *)field, word);
     for (uint32_t i = 0; option->kind == CLI_LIST && i < list->count; i++)
         if (has_entry(list->items[i], word))

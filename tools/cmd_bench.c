@@ -32,7 +32,7 @@ typedef struct bench_arguments {
 } bench_arguments;
 
 static const cli_option bench_options[] = {
-    { "devices", 'd', CLI_TEXT, offsetof(bench_arguments, devices), "WORDS", NULL, NULL,
+    { "devices", 'd', CLI_ENTRIES, offsetof(bench_arguments, devices), "WORDS", NULL, NULL,
       "measure copies of these, too; they play the plan's GPUs; without this, it is those "
       "that the plan names; see berth-devices(5)" },
     { "plan", 'p', CLI_INPUT, offsetof(bench_arguments, plan), "FILE", NULL, NULL,

@@ -47,7 +47,7 @@ typedef struct load_arguments {
 static const cli_option load_options[] = {
     { "plan", 'p', CLI_INPUT, offsetof(load_arguments, plan), "FILE", NULL, NULL,
       "load as this plan says: berth-plan(5)" },
-    { "max-memory", 'm', CLI_TEXT, offsetof(load_arguments, max_memory), "LIST", NULL, NULL,
+    { "max-memory", 'm', CLI_ENTRIES, offsetof(load_arguments, max_memory), "LIST", NULL, NULL,
       "plan first, for these memories: 0=20GiB,cpu=64GiB; without both, all of --devices, "
       "or host memory that is free here and the disk" },
     { "type", 't', CLI_CHOICE, offsetof(load_arguments, type), TYPES, NULL, "none",
@@ -56,7 +56,7 @@ static const cli_option load_options[] = {
       "plan first: nf4 and fp4 with their absmax as 8-bit codes" },
     { "dtype", '\0', CLI_CHOICE, offsetof(load_arguments, dtype), ENCODING_DTYPES, NULL,
       "model", "plan first: load as this dtype" },
-    { "devices", 'd', CLI_TEXT, offsetof(load_arguments, devices), "WORDS", NULL, NULL,
+    { "devices", 'd', CLI_ENTRIES, offsetof(load_arguments, devices), "WORDS", NULL, NULL,
       "what plays the plan's GPUs, one each: sim:24GiB,h2d=25GB/s;sim:24GiB; see "
       "berth-devices(5)" },
     { "check", '\0', CLI_FLAG, offsetof(load_arguments, is_checked), NULL, NULL, NULL,

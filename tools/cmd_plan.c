@@ -13,7 +13,7 @@
 #include "tools/save.h"
 
 static const cli_option plan_options[] = {
-    { "max-memory", 'm', CLI_TEXT, offsetof(plan_arguments, max_memory), "LIST", NULL, NULL,
+    { "max-memory", 'm', CLI_ENTRIES, offsetof(plan_arguments, max_memory), "LIST", NULL, NULL,
       "0=20GiB,1=90%,cpu=64GiB,disk=inf: only these; without it, host memory that is free "
       "here and the disk, no GPU" },
     { "type", 't', CLI_CHOICE, offsetof(plan_arguments, encoding.type), PLAN_TYPES, NULL,
@@ -28,7 +28,7 @@ static const cli_option plan_options[] = {
       ENCODING_DTYPES, NULL, "model", "of the KV cache" },
     { "reserve-percent", '\0', CLI_TEXT, offsetof(plan_arguments, reserve_percent), "N",
       NULL, "10", "of each budget kept free; the plan says what of it is needed" },
-    { "reserve", '\0', CLI_TEXT, offsetof(plan_arguments, reserve), "LIST", NULL, NULL,
+    { "reserve", '\0', CLI_ENTRIES, offsetof(plan_arguments, reserve), "LIST", NULL, NULL,
       "bytes to keep free beside it: 0=2GiB,cpu=4GiB" },
     { "pin", '\0', CLI_LIST, offsetof(plan_arguments, pins), "X=TIER", NULL, NULL,
       "lm_head=cuda:0, model.layers.0-9=cpu; may be given several times" },
@@ -45,7 +45,7 @@ static const cli_option plan_options[] = {
     { "expert-hits", '\0', CLI_TEXT, offsetof(plan_arguments, expert_hits), "SHARE", NULL,
       NULL, "of the experts that share slots those found in one, as a run measured it: 0.6, "
       "60%; without it, as if all were as likely" },
-    { "link", '\0', CLI_TEXT, offsetof(plan_arguments, links), "LIST", NULL, NULL,
+    { "link", '\0', CLI_ENTRIES, offsetof(plan_arguments, links), "LIST", NULL, NULL,
       "rates instead of guesses: 0=gen4x16,1=12GB/s,disk=7GB/s,0.memory=900GB/s, and "
       "0.operation=4us beside its bytes; without a =, the FILE of --link-file" },
     { "link-file", '\0', CLI_INPUT, offsetof(plan_arguments, link_file), "FILE", NULL, NULL,

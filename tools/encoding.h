@@ -41,7 +41,7 @@ typedef struct encoding_arguments {
     { "dtype", '\0', CLI_CHOICE, offsetof(type, member.dtype), ENCODING_DTYPES, NULL,     \
       "model", "cast to this first, as loading with that dtype would" }
 #define ENCODING_CHOICE_OPTIONS(type, member)                                              \
-    { "skip-modules", '\0', CLI_TEXT, offsetof(type, member.skip_modules), "A,B", NULL,   \
+    { "skip-modules", '\0', CLI_ENTRIES, offsetof(type, member.skip_modules), "A,B", NULL,   \
       NULL, "modules left alone instead of the automatic ones; '' for none" },             \
     { "experts", '\0', CLI_FLAG, offsetof(type, member.takes_experts), NULL, NULL, NULL,  \
       "quantize experts that the model fuses, each by itself" },                           \

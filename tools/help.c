@@ -238,6 +238,7 @@ value_text(const cli_call *call, const cli_option *option, char *text, size_t ca
     }
     case CLI_SIZE: berth_size_format(*(const uint64_t *)field, text); break;
     case CLI_TEXT:
+    case CLI_ENTRIES:
     case CLI_INPUT:
     case CLI_OPTIONAL:
         word = *(const char *const *)field;

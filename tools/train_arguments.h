@@ -31,7 +31,7 @@ typedef struct train_arguments {
       "by its usual name: adamw_8bit, paged_adamw_32bit, lion, sgd_8bit, ..." },          \
     { "lora-rank", '\0', CLI_NUMBER, offsetof(type, member.lora_rank), "N", NULL, "16",   \
       "of the adapters" },                                                                 \
-    { "lora-targets", '\0', CLI_TEXT, offsetof(type, member.lora_targets), "A,B", NULL,   \
+    { "lora-targets", '\0', CLI_ENTRIES, offsetof(type, member.lora_targets), "A,B", NULL,   \
       "all-linear", "adapted modules, such as q_proj,v_proj" },                            \
     { "precision", '\0', CLI_CHOICE, offsetof(type, member.precision), TRAIN_PRECISIONS,  \
       NULL, "pure", "everything in the dtype; f32 weights cast for use; an f32 copy" },   \

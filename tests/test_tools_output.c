@@ -167,6 +167,12 @@ test_text_cut(void)
     strcpy(text, "\xE6\x97\xA5\xE6\x97\xA5\xE6\x97\xA5\xE6\x97\xA5");
     text_cut(text, 6, true);
     CHECK_LE(text_width(text), 6);
+    strcpy(text, "model.layers.0-31"); /* one too wide, and the mark has three bytes */
+    text_cut(text, 16, true);
+    CHECK_STR(text, "model.l\xE2\x80\xA6rs.0-31");
+    strcpy(text, "abcd");
+    text_cut(text, 3, true);
+    CHECK_STR(text, "a\xE2\x80\xA6");
 }
 
 /* Of characters of one byte to four, cut off anywhere. */

@@ -68,7 +68,7 @@ static const cli_option plan_options[] = {
     { "check", '\0', CLI_INPUT, offsetof(plan_arguments, check), "FILE", NULL, NULL,
       "hold this plan against MODEL and the memory there is" },
     { "explain", '\0', CLI_TEXT, offsetof(plan_arguments, layer), "LAYER", NULL, NULL,
-      "where this layer lies, why, and each of its tensors" },
+      "where this layer lies, or those of a range as 5-7, why, and each of their tensors" },
     { "hf-map", '\0', CLI_FLAG, offsetof(plan_arguments, wants_map), NULL, NULL, NULL,
       "print the plain device map of transformers, one JSON object" },
     { "json", '\0', CLI_FLAG, offsetof(plan_arguments, wants_json), NULL, NULL, NULL,
@@ -203,9 +203,10 @@ make_plan(planning *p)
 }
 
 static berth_status
-find_layer(planning *p)
+find_layers(planning *p)
 {
-    if (p->a->layer == NULL || plan_has_layer(p->plan, p->a->layer, &p->layer))
+    if (p->a->layer == NULL
+        || plan_has_layers(p->plan, p->a->layer, &p->first_layer, &p->last_layer))
         return BERTH_OK;
     return cli_bad_value(p->s->call, "explain", p->a->layer, strlen(p->a->layer),
                          "a layer of the plan: give its whole name, as the table shows it");
@@ -258,7 +259,7 @@ show(const planning *p)
     if (a->wants_map || a->wants_json)
         return a->output == NULL ? write_document(p, &p->s->out) : BERTH_OK;
     if (a->layer != NULL)
-        plan_print_layer(p->s, p->plan, p->layer);
+        plan_print_layers(p->s, p->plan, p->first_layer, p->last_layer);
     else if (a->check != NULL)
         output_text(&p->s->out, "the plan belongs to this model, and it fits\n");
     else
@@ -276,7 +277,7 @@ run(planning *p)
     if (status == BERTH_OK)
         status = make_plan(p);
     if (status == BERTH_OK)
-        status = find_layer(p);
+        status = find_layers(p);
     if (status == BERTH_OK && p->a->output != NULL)
         status = save_document(p);
     return status == BERTH_OK ? show(p) : status;

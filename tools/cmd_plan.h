@@ -62,7 +62,8 @@ typedef struct planning {
     encoding_skips skips;
     berth_checkpoint *checkpoint;
     berth_plan *plan;
-    uint32_t layer; /* of --explain */
+    uint32_t first_layer; /* of --explain */
+    uint32_t last_layer;
     plan_lack lacks[PLAN_LACKS]; /* of a plan that does not fit */
     uint32_t lack_count;
 } planning;

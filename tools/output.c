@@ -274,8 +274,11 @@ text_cut(char *text, size_t width, bool has_unicode)
     tail = bytes_of_width(text, full - (width - 1 - (width - 1) / 2));
     if (text_width(text + tail) > width - 1 - (width - 1) / 2)
         tail += bytes_of_width(text + tail, 2); /* a wide character, half of it too much */
+    /* The mark has more bytes than what it replaces. */
+    while (tail < head + strlen(mark) && text[tail] != '\0')
+        tail += bytes_of_width(text + tail, character_width(text + tail));
     if (tail < head + strlen(mark))
-        return; /* nothing gained: the mark is as long as what it replaces */
+        return;
     memcpy(text + head, mark, strlen(mark));
     memmove(text + head + strlen(mark), text + tail, strlen(text + tail) + 1);
 }

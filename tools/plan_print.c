@@ -123,6 +123,15 @@ print_tiers(session *s, const berth_plan *plan, uint32_t count)
 
 /* ---------------------------------------------------------------------- layers */
 
+/* Of a part that is neither all nor nothing, and is not called so. */
+static double
+share_in_percent(uint64_t part, uint64_t all)
+{
+    const double percent = 100.0 * (double)part / (double)all;
+
+    return percent < 1 ? 1 : percent > 99 ? 99 : percent;
+}
+
 /* "resident", "rows from cpu", "streamed from cpu", "62% resident, the rest from cpu". */
 static void
 describe_fold(const berth_plan *plan, const plan_fold *f, char text[CELL_CAPACITY])
@@ -140,7 +149,7 @@ describe_fold(const berth_plan *plan, const plan_fold *f, char text[CELL_CAPACIT
         snprintf(text, CELL_CAPACITY, "streamed from %s", away.name);
     else
         snprintf(text, CELL_CAPACITY, "%.0f%% resident, the rest from %s",
-                 100.0 * (double)f->resident_bytes / (double)f->bytes, away.name);
+                 share_in_percent(f->resident_bytes, f->bytes), away.name);
 }
 
 static void
@@ -352,81 +361,4 @@ plan_print_map(output *out, const berth_plan *plan)
     }
     json_object_end(&w);
     json_end(&w);
-}
-
-static void
-print_berth(session *s, const berth_plan *plan, uint64_t number)
-{
-    char name[512];
-    char bytes[BERTH_SIZE_CAPACITY];
-    berth_plan_tier tier;
-    berth_berth berth;
-
-    berth_plan_get_berth(plan, number, &berth, name, sizeof name);
-    berth_plan_get_tier(plan, berth.tier, &tier);
-    output_format(&s->out, "  %-8s  %-10s  at %" PRIu64 "  %s%s  ", tier.name,
-                  berth_size_format(berth.bytes, bytes), berth.offset,
-                  berth.encoding == BERTH_ENCODING_NATIVE
-                      ? berth_dtype_name(berth.dtype)
-                      : berth_encoding_name(berth.encoding),
-                  berth.is_expert ? ", expert" : "");
-    if (berth.along != BERTH_SLICING_NONE)
-        output_format(&s->out, "%s %" PRIu64 " to %" PRIu64 " of ",
-                      berth.along == BERTH_SLICING_ROWS ? "rows" : "columns", berth.first,
-                      berth.first + berth.count);
-    output_name(&s->out, name, strlen(name));
-    output_text(&s->out, "\n");
-}
-
-void
-plan_print_layer(session *s, const berth_plan *plan, uint32_t layer)
-{
-    char text[EXPLAIN_CAPACITY];
-    char bytes[BERTH_SIZE_CAPACITY];
-    char resident[BERTH_SIZE_CAPACITY];
-    berth_plan_layer l;
-    berth_plan_tier home;
-
-    berth_plan_get_layer(plan, layer, &l);
-    berth_plan_get_tier(plan, l.home, &home);
-    berth_plan_explain(plan, layer, text, sizeof text);
-    output_format(&s->out, "%s: %s\n", l.name, text);
-    output_format(&s->out, "on %s: %s, %s resident", home.name,
-                  berth_size_format(l.bytes, bytes),
-                  berth_size_format(l.resident_bytes, resident));
-    if (l.link_bytes > 0)
-        output_format(&s->out, ", %s a token brought",
-                      berth_size_format(l.link_bytes, bytes));
-    if (l.cache_bytes > 0)
-        output_format(&s->out, ", cache %s", berth_size_format(l.cache_bytes, bytes));
-    output_text(&s->out, "\n");
-    for (uint64_t i = 0; i < l.berth_count; i++)
-        print_berth(s, plan, l.first_berth + i);
-}
-
-bool
-plan_has_layer(const berth_plan *plan, const char *name, uint32_t *out_layer)
-{
-    const size_t length = strlen(name);
-    berth_plan_summary p;
-    berth_plan_layer l;
-    uint32_t found = 0;
-
-    berth_plan_get(plan, &p);
-    for (uint32_t i = 0; i < p.layer_count; i++) {
-        size_t whole;
-
-        berth_plan_get_layer(plan, i, &l);
-        whole = strlen(l.name);
-        if (strcmp(l.name, name) == 0) {
-            *out_layer = i;
-            return true;
-        }
-        if (whole > length && l.name[whole - length - 1] == '.'
-            && strcmp(l.name + whole - length, name) == 0) {
-            *out_layer = i;
-            found++;
-        }
-    }
-    return found == 1;
 }

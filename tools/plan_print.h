@@ -19,10 +19,12 @@ void plan_print(session *s, const berth_plan *plan);
 /* {"model.layers.0": 0, ...}: one JSON object. */
 void plan_print_map(output *out, const berth_plan *plan);
 /*
- * Where the layer lies, why, and its tensors. `name` is all of its path, or its
- * number. False when no layer or more than one is called so; nothing is printed.
+ * Where layers lie, why, and their tensors. `name` is all of a layer's path, its number,
+ * or a range of numbers, as "model.layers.3-17" or "3-17". False when no layer or more than
+ * one is called so; nothing is printed.
  */
-bool plan_has_layer(const berth_plan *plan, const char *name, uint32_t *out_layer);
-void plan_print_layer(session *s, const berth_plan *plan, uint32_t layer);
+bool plan_has_layers(const berth_plan *plan, const char *name, uint32_t *out_first,
+                     uint32_t *out_last);
+void plan_print_layers(session *s, const berth_plan *plan, uint32_t first, uint32_t last);
 
 #endif

@@ -156,6 +156,8 @@ typedef int32_t berth_status;
                                                      "filled: download it again")          \
     X(INCOMPLETE, 48, BERTH_EFORMAT, "incomplete", "it was not made completely: run the "  \
                                                    "download or command again")            \
+    X(TEXT_BODY, 49, BERTH_EFORMAT, "text_body", "if it was downloaded, the text says why " \
+                                                 "not: check access, download again")      \
     X(BUSY, 50, BERTH_EIO, "busy", "wait for the other process or choose another output")  \
     X(JOURNAL, 51, BERTH_EFORMAT, "journal", "pass --force to begin anew")                 \
     X(PARTS, 52, BERTH_ENOENT, "parts", "run the parts that are missing")                  \

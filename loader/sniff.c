@@ -218,7 +218,7 @@ berthi_sniff_look(const uint8_t *head, uint64_t head_bytes, berthi_sniff *out)
     } else if (is_msgpack(head, head_bytes)) {
         set(out, BERTH_REASON_OTHER_FORMAT, "msgpack, as Flax writes it");
     } else if (is_plain_text(head, head_bytes)) {
-        set(out, BERTH_REASON_OTHER_FORMAT, plain_text);
+        set(out, BERTH_REASON_TEXT_BODY, plain_text);
     }
 }
 

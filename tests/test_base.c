@@ -95,6 +95,8 @@ static const struct {
       "the file was allocated but never filled: download it again" },
     { 48, -4, "incomplete",
       "it was not made completely: run the download or command again" },
+    { 49, -4, "text_body",
+      "if it was downloaded, the text says why not: check access, download again" },
     { 50, -9, "busy",
       "wait for the other process or choose another output" },
     { 51, -4, "journal",

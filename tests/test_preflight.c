@@ -161,6 +161,7 @@ static const wrong_file wrong_files[] = {
           "0123456789abcdef0123456789abcdef (expected 4976698672, found 135 bytes)"),
     WRONG("<!DOCTYPE html>\n<html></html>", HTML, "a web page"),
     WRONG("{\"error\":\"Repository not found\"}", JSON_BODY, "a JSON text"),
+    WRONG("Entry not found", TEXT_BODY, "plain text"),
     WRONG("PK\x03\x04\0\0\0\0\0\0\0\0", ZIP,
           "a zip archive, as PyTorch's .bin and .pt instead of a safetensors file "
           "(header_length) (expected 67324760, found 12 bytes)"),

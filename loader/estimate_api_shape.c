@@ -7,6 +7,7 @@
 
 #include "kernels/utf8.h"
 #include "loader/estimate_api.h"
+#include "loader/estimate_stored.h"
 #include "loader/file.h"
 #include "loader/index.h"
 #include "loader/listing.h"
@@ -24,6 +25,7 @@ typedef struct opening {
     berth_checkpoint *checkpoint; /* NULL: config.json alone */
     berthi_location location;     /* zero where there is none */
     berthi_json *config;
+    berthi_config settings;  /* of it, where there is no checkpoint */
     bool is_config;          /* a config.json was named, no weights */
     const char *config_name; /* in its folder */
     const char *config_file; /* for messages */
@@ -131,6 +133,19 @@ fail_config(const opening *o, berth_error *error)
                        "an estimate needs the model's config.json, and there is none");
 }
 
+/* How the files are quantized. One that says it badly has its numbers all the same. */
+static berth_status
+read_settings(opening *o, const char *text, uint64_t bytes, berth_error *error)
+{
+    berth_error ignored;
+
+    return berthi_config_parse(o->shape->context, text, bytes, o->config_file, &o->settings,
+                               &ignored)
+                   == BERTH_ENOMEM
+               ? berthi_fail_memory(error, "a model's numbers")
+               : BERTH_OK;
+}
+
 /* Beside weights that are not opened. */
 static berth_status
 read_config(opening *o, berth_error *error)
@@ -156,6 +171,8 @@ read_config(opening *o, berth_error *error)
         return status;
     status = berthi_json_parse(context, text, bytes, BERTHI_JSON_NONFINITE, &origin,
                                &o->config, error);
+    if (status == BERTH_OK)
+        status = read_settings(o, text, bytes, error);
     berthi_memory_free(context, BERTHI_PURPOSE_HEADER, text, bytes);
     return status;
 }
@@ -279,6 +296,7 @@ count_weights(opening *o, berth_error *error)
         memcpy(shape->weights, list->items, list->count * sizeof *shape->weights);
         shape->model.weights = shape->weights;
         shape->model.weight_count = list->count;
+        berthi_shape_take_stored(shape, &o->settings);
     }
     berthi_memory_free(context, BERTHI_PURPOSE_TENSORS, list, sizeof *list);
     if (shape->weights == NULL)
@@ -339,6 +357,7 @@ berth_shape_open(berth_context *context, const char *path,
     berth_status status;
 
     berthi_error_clear(error);
+    berthi_config_init(&o.settings, context);
     if (error == NULL)
         error = &unwanted;
     if (out_shape == NULL)
@@ -362,6 +381,7 @@ berth_shape_open(berth_context *context, const char *path,
     berthi_error_clear(&o.why);
     status = run(&o, path, error);
     berthi_json_destroy(o.config);
+    berthi_config_fini(&o.settings);
     if (o.location.context != NULL)
         berthi_location_fini(&o.location);
     berth_checkpoint_close(o.checkpoint);

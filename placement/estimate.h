@@ -191,6 +191,7 @@ typedef struct berthi_estimate_model {
     const berthi_weight *weights;
     uint32_t weight_count;
     bool has_headers;
+    bool knows_stored; /* without headers: what quantized weights are stored as */
     bool is_foreign; /* stored in a way that berth does not decode: native only */
 } berthi_estimate_model;
 

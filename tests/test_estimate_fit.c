@@ -217,7 +217,10 @@ test_packing(void)
         { .module = "head", .role = BERTHI_WEIGHT_HEAD, .dtype = BERTH_U8,
           .layer = BERTHI_NO_LAYER, .rank = 1, .shape = { 10 }, .count = 1 },
     };
-    const berthi_estimate_model model = { &shape, weights, 3, true, false };
+    const berthi_estimate_model model = { .shape = &shape,
+                                          .weights = weights,
+                                          .weight_count = 3,
+                                          .has_headers = true };
     static const struct {
         uint64_t device;
         uint32_t devices;

@@ -73,17 +73,22 @@ take_imitated(const char *text, berthi_tier_list *out, berth_error *error)
 
 /* "cpu=64": somebody has left out GiB, and nothing says so but a plan without that memory. */
 static void
-remark_units(const berth_plan_options *options, const berthi_tier_list *list)
+remark_unit(const berth_plan_options *options, const char *what, const berthi_tier *tier,
+            uint64_t bytes)
 {
     char name[BERTHI_TIER_NAME];
 
+    if (bytes > 0 && berthi_tier_lacks_unit(bytes))
+        berthi_plan_warn(options, BERTH_REASON_ARGUMENT,
+                         "%s %" PRIu64 " bytes of %s: a number without a unit is bytes", what,
+                         bytes, berthi_tier_name(tier, name));
+}
+
+static void
+remark_units(const berth_plan_options *options, const char *what, const berthi_tier_list *list)
+{
     for (uint32_t i = 0; i < list->count; i++)
-        if (list->items[i].bytes > 0 && berthi_tier_lacks_unit(list->items[i].bytes))
-            berthi_plan_warn(options, BERTH_REASON_ARGUMENT,
-                             "max_memory has %" PRIu64 " bytes of %s: a number without a "
-                             "unit is bytes",
-                             list->items[i].bytes,
-                             berthi_tier_name(&list->items[i].tier, name));
+        remark_unit(options, what, &list->items[i].tier, list->items[i].bytes);
 }
 
 static berth_status
@@ -99,7 +104,7 @@ list_budgets(const berthi_plan_source *source, berthi_tier_list *out, berth_erro
         return take_imitated(options->max_memory, out, error);
     status = berthi_tier_list_parse(options->max_memory, out, error);
     if (status == BERTH_OK)
-        remark_units(options, out);
+        remark_units(options, "max_memory has", out);
     return status == BERTH_OK ? berthi_plan_take_shares(source, out, error) : status;
 }
 
@@ -279,6 +284,8 @@ check_links(const berthi_plan_source *source, berth_error *error)
                                                   .tensor_length = strlen("links") },
                                  "name %s, which has no budget",
                                  berthi_tier_name(tier, name));
+        remark_unit(source->options, "links have", tier, given.items[i].feed.bytes);
+        remark_unit(source->options, "links have", tier, given.items[i].memory.bytes);
     }
     return status;
 }
@@ -322,6 +329,7 @@ berthi_plan_list_tiers(berthi_plan_source *source, berth_error *error)
     source->input.tiers = source->tiers;
     source->input.tier_count = list.count;
     source->input.disk_rate = disk.feed.bytes;
+    remark_units(source->options, "reserve has", &reserves);
     status = check_reserves(source, &reserves, error);
     return status == BERTH_OK ? check_links(source, error) : status;
 }

@@ -58,6 +58,14 @@ test_budgets_without_units(void)
         CHECK_EQ(p.finding_count, 0);
         planned_end(&p);
     }
+    options.max_memory = "0=1GiB";
+    options.reserve = "0=20";
+    options.links = "0=gen4x16,0.memory=900,disk=7GB/s";
+    planned_begin(&p, folder, &options);
+    T_REQUIRE(p.finding_count == 2);
+    CHECK_CONTAINS(p.findings[0], "reserve has 20 bytes of cuda:0");
+    CHECK_CONTAINS(p.findings[1], "links have 900 bytes of cuda:0");
+    planned_end(&p);
 }
 
 static void

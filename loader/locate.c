@@ -264,6 +264,10 @@ open_absent(berthi_location *location, const char *path, const char *hub_cache,
                            &(berthi_about){ .file = path },
                            "a link to %s, where there is nothing",
                            berthi_findings_shown(target, (uint64_t)length, shown));
+    if (strstr(path, "://") != NULL)
+        return berthi_fail(error, BERTH_REASON_NOT_FOUND, &(berthi_about){ .file = path },
+                           "an address, and nothing is fetched: download the model, and name "
+                           "its folder");
     if (hub_cache == NULL || hub_cache[0] == '\0')
         return berthi_fail_system(error, failure, path, "opening");
     if (berthi_hub_is_name(path, &name, &problem))

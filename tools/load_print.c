@@ -127,10 +127,11 @@ load_print(session *s, const load_facts *facts)
 
     berth_plan_get(facts->plan, &summary);
     print_tiers(s, facts, summary.tier_count);
-    output_format(&s->out, "\nok  %" PRIu64 " tensors in %" PRIu32 " layers, %s in their "
-                           "berths",
-                  summary.berth_count, summary.layer_count,
-                  berth_size_format(summary.bytes, size));
+    output_format(&s->out, "\nok  %" PRIu64 " tensor%s in %" PRIu32 " layer%s, %s in %s "
+                           "berth%s",
+                  summary.berth_count, text_plural(summary.berth_count), summary.layer_count,
+                  text_plural(summary.layer_count), berth_size_format(summary.bytes, size),
+                  summary.berth_count == 1 ? "its" : "their", text_plural(summary.berth_count));
     if (facts->load.quantized_bytes > 0)
         output_format(&s->out, ", %s encoded on the way",
                       berth_size_format(facts->load.quantized_bytes, encoded));
@@ -148,8 +149,8 @@ load_print(session *s, const load_facts *facts)
                                "are read\n",
                       facts->load.unverified_tensors);
     if (facts->is_checked && facts->check.mismatches == 0)
-        output_format(&s->out, "ok  %" PRIu64 " tensors checked, every byte as it should be\n",
-                      facts->check.tensors);
+        output_format(&s->out, "ok  %" PRIu64 " tensor%s checked, every byte as it should be\n",
+                      facts->check.tensors, text_plural(facts->check.tensors));
     if (facts->wants_memory) {
         output_text(&s->out, "\n");
         load_memory_print(&s->out, s->context);

@@ -312,8 +312,9 @@ print_summary(session *s, const berth_plan *plan, const berth_plan_summary *p)
     if (p->ranks > 1)
         output_format(&s->out, "rank %" PRIu32 " of %" PRIu32 ": slices of ", p->rank,
                       p->ranks);
-    output_format(&s->out, "%" PRIu64 " tensors in %" PRIu32 " layers, %s: %s%s, %s\n",
-                  p->berth_count, p->layer_count, berth_size_format(p->bytes, bytes),
+    output_format(&s->out, "%" PRIu64 " tensor%s in %" PRIu32 " layer%s, %s: %s%s, %s\n",
+                  p->berth_count, text_plural(p->berth_count), p->layer_count,
+                  text_plural(p->layer_count), berth_size_format(p->bytes, bytes),
                   encoding_word(p->type), p->double_quant ? " double" : "",
                   berth_dtype_name(p->dtype));
     output_format(&s->out, "context %" PRIu64 ", batch %" PRIu64, p->context, p->batch);

@@ -454,6 +454,21 @@ read_counts(reading *r, llama_config *c)
     check_counts(r, c);
 }
 
+/* A decoder needs the values of all weights. */
+static berth_status
+check_values(const berth_checkpoint *checkpoint, berth_error *error)
+{
+    berth_quantized stored;
+    berth_tensor tensor;
+
+    for (uint64_t i = 0; berth_checkpoint_tensor(checkpoint, i, &tensor) == BERTH_OK; i++)
+        if (tensor.encoding == BERTH_ENCODING_FOREIGN
+            && berth_checkpoint_quantized(checkpoint, i, &stored) == BERTH_OK)
+            return llama_fail(error, BERTH_EUNSUPPORTED, tensor.name,
+                              "is quantized as %s, which is not decoded", stored.method);
+    return BERTH_OK;
+}
+
 berth_status
 llama_config_read(berth_context *context, const berth_checkpoint *checkpoint,
                   llama_config *out, berth_error *error)
@@ -478,5 +493,5 @@ llama_config_read(berth_context *context, const berth_checkpoint *checkpoint,
     if (r.status == BERTH_OK)
         read_experts(&r, out);
     berth_config_close(config);
-    return r.status;
+    return r.status == BERTH_OK ? check_values(checkpoint, error) : r.status;
 }

@@ -68,8 +68,8 @@ typedef struct llama_config {
 } llama_config;
 
 /*
- * Reads config.json of the checkpoint. BERTH_EUNSUPPORTED: another family, or what
- * none of these models has; BERTH_EFORMAT: numbers that describe no model; and what
+ * Reads config.json of the checkpoint. BERTH_EUNSUPPORTED: another family, what none of
+ * these models has, or weights that berth does not decode; BERTH_EFORMAT: numbers that describe no model; and what
  * berth_config_open() returns.
  */
 berth_status llama_config_read(berth_context *context, const berth_checkpoint *checkpoint,

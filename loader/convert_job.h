@@ -347,7 +347,10 @@ berth_status berthi_convert_list_sources(berthi_convert *convert,
  * or infinities, if there are some. NULL: out of memory.
  */
 const char *berthi_convert_job_text(berthi_convert *convert);
-/* True when the output is complete, and the same job has made it. */
+/*
+ * True when the output is complete, and the same job has made it. With `resume` a finished model
+ * that is not this job's, or not whole any more, is BERTH_EINVAL, and why.
+ */
 berth_status berthi_convert_find_result(berthi_convert *convert, bool *out_is_there,
                                         berth_error *error);
 

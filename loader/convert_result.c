@@ -16,6 +16,7 @@
 #include "loader/listing.h"
 #include "loader/manifest.h"
 #include "loader/paths.h"
+#include "loader/writer_job.h"
 
 const char *
 berthi_convert_job_text(berthi_convert *convert)
@@ -33,9 +34,13 @@ berthi_convert_job_text(berthi_convert *convert)
 typedef struct result {
     berthi_convert *convert;
     int folder;
-    bool is_other;    /* made by another job */
+    bool is_other;    /* made by another job, or by nobody knows what */
+    bool has_other;   /* known, and that is how they differ */
+    bool is_nonfinite; /* the same job, but for non-finite values, which are refused now */
     bool is_broken;   /* not all shards are there, or not as they were */
+    char broken[BERTHI_WRITER_LINE]; /* the first of them, printable */
     bool has_single;
+    berthi_writer_difference difference;
     uint64_t shards;
     uint64_t bytes;   /* of them */
 } result;
@@ -49,8 +54,12 @@ check_job(void *user, const char *text, uint64_t length, berth_error *error)
     const uint64_t own = strlen(mine);
 
     (void)error;
-    r->is_other = length < own || memcmp(text, mine, (size_t)own) != 0
-                  || (length > own && r->convert->options.reject_nonfinite != 0);
+    r->is_other = length < own || memcmp(text, mine, (size_t)own) != 0;
+    r->is_nonfinite =
+        !r->is_other && length > own && r->convert->options.reject_nonfinite != 0;
+    r->has_other = r->is_other
+                   && berthi_writer_find_difference(mine, text, (size_t)length,
+                                                    &r->difference);
     return BERTH_OK;
 }
 
@@ -66,6 +75,14 @@ has_file(const result *r, const char *name, uint64_t *out_bytes)
     return true;
 }
 
+static void
+note_broken(result *r, const char *name, size_t length)
+{
+    if (!r->is_broken)
+        berth_text_escape(name, length, r->broken, sizeof r->broken);
+    r->is_broken = true;
+}
+
 static berth_status
 check_shard(void *user, const berthi_manifest_shard *shard, berth_error *error)
 {
@@ -76,23 +93,64 @@ check_shard(void *user, const berthi_manifest_shard *shard, berth_error *error)
     (void)error;
     if (shard->file_length < sizeof name)
         memcpy(name, shard->file, (size_t)shard->file_length);
-    r->is_broken = r->is_broken || !has_file(r, name, &bytes) || bytes != shard->bytes;
+    if (!has_file(r, name, &bytes) || bytes != shard->bytes)
+        note_broken(r, shard->file, (size_t)shard->file_length);
     r->has_single = r->has_single || strcmp(name, BERTHI_SINGLE_NAME) == 0;
     r->shards++;
     r->bytes += shard->bytes;
     return BERTH_OK;
 }
 
-/* True when everything is as the manifest that was read says. */
+/* True when everything is as the manifest that was read says, whoever made it. */
 static bool
-is_complete(const result *r)
+check_complete(result *r)
 {
     uint64_t bytes;
 
-    if (r->is_other || r->is_broken || r->shards == 0
-        || has_file(r, BERTHI_JOURNAL_NAME, &bytes))
-        return false;
-    return r->has_single ? r->shards == 1 : has_file(r, BERTHI_INDEX_NAME, &bytes);
+    if (!r->has_single && r->shards > 0 && !has_file(r, BERTHI_INDEX_NAME, &bytes))
+        note_broken(r, BERTHI_INDEX_NAME, strlen(BERTHI_INDEX_NAME));
+    return !r->is_broken && r->shards > 0 && (!r->has_single || r->shards == 1);
+}
+
+/*
+ * Who goes on learns why a model that was finished is not his, or not whole: the folder would be
+ * refused in any case, as one that is not empty. Parts are not asked: they may have begun with
+ * the leave to replace it.
+ */
+static bool
+has_reason(const result *r)
+{
+    const berth_convert_options *const options = &r->convert->options;
+
+    return options->resume != 0 && options->overwrite == 0 && options->part_count == 0
+           && options->join == 0
+           && (r->has_other || (!r->is_other && (r->is_nonfinite || r->is_broken)));
+}
+
+static berth_status
+refuse(const result *r, berth_error *error)
+{
+    const berthi_about about = { .file = r->convert->options.output };
+    const berthi_writer_difference *const d = &r->difference;
+
+    if (r->has_other && d->is_of_source)
+        return berthi_fail(error, BERTH_REASON_EXISTS, &about,
+                           "holds a finished model, and \"%s\" is not what that was made "
+                           "from: it was written since, or is another model's",
+                           d->mine);
+    if (r->has_other)
+        return berthi_fail(error, BERTH_REASON_EXISTS, &about,
+                           "holds a finished model of another command: there \"%s\", now "
+                           "\"%s\"",
+                           d->found, d->mine);
+    if (r->is_broken)
+        return berthi_fail(error, BERTH_REASON_EXISTS, &about,
+                           "holds a model that this command has finished, but \"%s\" is not "
+                           "there any more, or not as it was",
+                           r->broken);
+    return berthi_fail(error, BERTH_REASON_EXISTS, &about,
+                       "holds a finished model with values that are not finite, which are "
+                       "refused now");
 }
 
 berth_status
@@ -106,6 +164,9 @@ berthi_convert_find_result(berthi_convert *convert, bool *out_is_there,
         berthi_path_join(&convert->texts, convert->options.output, BERTHI_MANIFEST_NAME);
     berth_error ignored;
     berth_status status;
+    uint64_t bytes;
+    bool is_finished; /* nothing was broken off there */
+    bool is_whole;
 
     *out_is_there = false;
     if (path == NULL)
@@ -115,10 +176,15 @@ berthi_convert_find_result(berthi_convert *convert, bool *out_is_there,
         return BERTH_OK; /* whoever writes to it says what is wrong with it */
     status = berthi_manifest_read(convert->context, berthi_manifest_at(path),
                                   &visitor, &ignored);
-    *out_is_there = status == BERTH_OK && is_complete(&r);
+    is_finished = status == BERTH_OK && !has_file(&r, BERTHI_JOURNAL_NAME, &bytes);
+    is_whole = is_finished && check_complete(&r);
+    berthi_sys_close(r.folder);
+    if (status == BERTH_ENOMEM)
+        return berthi_fail_memory(error, "reading a manifest");
+    if (is_finished && has_reason(&r))
+        return refuse(&r, error);
+    *out_is_there = is_whole && !r.is_other && !r.is_nonfinite;
     if (*out_is_there)
         convert->report.bytes_resumed = r.bytes;
-    berthi_sys_close(r.folder);
-    return status == BERTH_ENOMEM ? berthi_fail_memory(error, "reading a manifest")
-                                  : BERTH_OK;
+    return BERTH_OK;
 }

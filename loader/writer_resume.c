@@ -5,9 +5,8 @@
 
 #include "kernels/sys.h"
 #include "loader/file.h"
+#include "loader/writer_job.h"
 #include "loader/writer_state.h"
-
-#define LINE_CAPACITY 160u /* of a job, in a message */
 
 /* --------------------------------------------------------------------- texts */
 
@@ -75,61 +74,24 @@ read_journal(berthi_writer *writer, berthi_journal *out, berth_error *error)
                                       out, error);
 }
 
-/* The line that begins at `text`, printable and cut. */
-static void
-show_line(const char *text, char *out)
-{
-    berth_text_escape(text, strcspn(text, "\n"), out, LINE_CAPACITY);
-}
-
-/*
- * The name of the file, where the line of a job is one of those that follow `source` and its
- * name: how large that was, and when it was written.
- */
-static bool
-show_source(const char *job, size_t line, char *out)
-{
-    if (strncmp(job + line, "bytes ", 6) != 0 && strncmp(job + line, "modified ", 9) != 0)
-        return false;
-    while (line > 0) {
-        for (line--; line > 0 && job[line - 1] != '\n'; line--)
-            ;
-        if (strncmp(job + line, "source ", 7) == 0) {
-            show_line(job + line + 7, out);
-            return true;
-        }
-    }
-    return false;
-}
-
 static berth_status
 check_job(const berthi_writer *writer, const berthi_journal *journal, berth_error *error)
 {
     const berthi_about about = { .file = writer->path };
-    const char *mine = writer->job;
-    const char *found = journal->job;
-    char my_line[LINE_CAPACITY];
-    char found_line[LINE_CAPACITY];
-    size_t line = 0; /* where the first line begins that differs */
+    berthi_writer_difference d;
 
-    for (size_t i = 0; mine[i] == found[i]; i++) {
-        if (mine[i] == '\0')
-            return BERTH_OK;
-        if (mine[i] == '\n')
-            line = i + 1;
-    }
-    if (show_source(mine, line, my_line) && show_source(found, line, found_line))
+    if (!berthi_writer_find_difference(writer->job, journal->job, strlen(journal->job), &d))
+        return BERTH_OK;
+    if (d.is_of_source)
         return berthi_fail(error, BERTH_REASON_ARGUMENT, &about,
                            "holds an interrupted run, and \"%s\" of the model is not what "
                            "it read: it was written since, or is another model's; --force "
                            "begins anew",
-                           my_line);
-    show_line(mine + line, my_line);
-    show_line(found + line, found_line);
+                           d.mine);
     return berthi_fail(error, BERTH_REASON_ARGUMENT, &about,
                        "holds an interrupted run of another command: there \"%s\", now "
                        "\"%s\"; give what was given then, or --force to begin anew",
-                       found_line, my_line);
+                       d.found, d.mine);
 }
 
 berth_status

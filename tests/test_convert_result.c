@@ -66,11 +66,12 @@ check_done(converted *c, const char *model, const char *file)
 }
 
 static void
-check_refused(converted *c, const char *model)
+check_refused(converted *c, const char *model, const char *why)
 {
     c->options.resume = 1;
     CHECK_EQ(converted_run(c, model), BERTH_EINVAL);
     CHECK_EQ(c->error.reason, BERTH_REASON_EXISTS);
+    CHECK_CONTAINS(c->error.message, why);
     c->options.resume = 0;
 }
 
@@ -104,17 +105,18 @@ test_shards(void)
     check_done(&c, model, shard);
     /* What is not complete is not done. */
     CHECK_EQ(rename(in(out, index), in(out, "away")), 0);
-    check_refused(&c, model);
+    check_refused(&c, model,
+                  "finished, but \"model.safetensors.index.json\" is not there any more");
     CHECK_EQ(rename(in(out, "away"), in(out, index)), 0);
     check_done(&c, model, index);
     CHECK_EQ(rename(in(out, shard), in(out, "away")), 0);
-    check_refused(&c, model);
+    check_refused(&c, model, shard);
     fixture_make_folder(in(out, shard));
-    check_refused(&c, model);
+    check_refused(&c, model, shard);
     fixture_remove(in(out, shard));
     CHECK_EQ(rename(in(out, "away"), in(out, shard)), 0);
     CHECK_EQ(truncate(in(out, shard), 100), 0);
-    check_refused(&c, model);
+    check_refused(&c, model, shard);
 }
 
 /* Nothing has to be written, so it may be read-only, for what is tried, too. */
@@ -164,18 +166,22 @@ test_another_job(void)
     fixture_model(model, "[model.safetensors]\nBF16 32x64 model.layers.0.a.weight\n");
     convert(&c, model, 0);
     c.options.type = BERTH_ENCODING_FP4;
-    check_refused(&c, model);
+    check_refused(&c, model, "of another command: there \"type nf4\", now \"type fp4\"");
     c.options.type = BERTH_ENCODING_NF4;
     c.options.double_quant = 1;
-    check_refused(&c, model);
+    check_refused(&c, model,
+                  "there \"double quantization 0\", now \"double quantization 1\"");
     c.options.double_quant = 0;
     c.options.max_shard_bytes = 4096;
-    check_refused(&c, model);
+    check_refused(&c, model,
+                  "there \"bytes of a shard 5000000000\", now \"bytes of a shard 4096\"");
     c.options.max_shard_bytes = 0;
     check_done(&c, model, MANIFEST);
     /* A source that was written since then. */
     CHECK_EQ(utimensat(AT_FDCWD, in(model, "model.safetensors"), times, 0), 0);
-    check_refused(&c, model);
+    check_refused(&c, model,
+                  "\"model.safetensors\" is not what that was made from: it was "
+                  "written since");
 }
 
 /* No manifest, a broken one, one that tells of no job or of more than is there. */
@@ -193,14 +199,14 @@ test_manifests(void)
     T_REQUIRE(job != NULL && shards != NULL);
     CHECK_CONTAINS(text, "\"job\": \"type nf4\\ndtype of the model\\nblock size 64\\n");
     fixture_remove(path);
-    check_refused(&c, model);
+    check_refused(&c, model, "is there already and not empty");
     fixture_text(path, "{");
-    check_refused(&c, model);
+    check_refused(&c, model, "is there already and not empty");
     fixture_text(path, fixture_format("%.*s%s", (int)(job - text), text, shards));
-    check_refused(&c, model);
+    check_refused(&c, model, "is there already and not empty");
     fixture_text(path,
                  fixture_format("%.*s\"shards\": []}\n", (int)(shards - text), text));
-    check_refused(&c, model);
+    check_refused(&c, model, "is there already and not empty");
     fixture_text(path, text);
     check_done(&c, model, MANIFEST);
     free(text);
@@ -220,7 +226,7 @@ test_nonfinite(void)
     free(text);
     check_done(&c, model, MANIFEST);
     c.options.reject_nonfinite = 1;
-    check_refused(&c, model);
+    check_refused(&c, model, "holds a finished model with values that are not finite");
 }
 
 /* Stands in the way of the last file, when everything has been checked. */

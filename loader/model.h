@@ -254,9 +254,10 @@ berth_status berthi_model_enter_to_release(berth_model *model, berth_error *erro
 void berthi_model_leave(berth_model *model);
 /*
  * A job begins to move it: EINVAL where one does, or others use what would move; TIMEOUT
- * where copies of an earlier one hang. `is_asleep`: what it has to be.
+ * where copies of an earlier one hang. `is_asleep`: what it has to be; `called`: in messages,
+ * "the model".
  */
-berth_status berthi_model_begin_move(berth_model *model, bool is_asleep,
+berth_status berthi_model_begin_move(berth_model *model, bool is_asleep, const char *called,
                                      berth_error *error);
 /*
  * Until calls that began before are over and what they asked for has ended, or `job` is

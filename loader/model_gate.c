@@ -15,11 +15,11 @@
 #define NAP_NS  UINT64_C(50000)
 
 static berth_status
-refuse(uint32_t gate, berth_error *error)
+refuse(uint32_t gate, const char *called, berth_error *error)
 {
     if ((gate & BERTHI_MODEL_MOVING) != 0)
-        return berthi_fail(error, BERTH_REASON_MOVING, NULL, "the model is being moved");
-    return berthi_fail(error, BERTH_REASON_ASLEEP, NULL, "the model is asleep");
+        return berthi_fail(error, BERTH_REASON_MOVING, NULL, "%s is being moved", called);
+    return berthi_fail(error, BERTH_REASON_ASLEEP, NULL, "%s is asleep", called);
 }
 
 static berth_status
@@ -30,7 +30,7 @@ enter(berth_model *model, uint32_t closed, berth_error *error)
     if ((gate & closed) == 0)
         return BERTH_OK;
     berthi_model_leave(model);
-    return refuse(gate, error);
+    return refuse(gate, "the model", error);
 }
 
 berth_status
@@ -52,7 +52,8 @@ berthi_model_leave(berth_model *model)
 }
 
 berth_status
-berthi_model_begin_move(berth_model *model, bool is_asleep, berth_error *error)
+berthi_model_begin_move(berth_model *model, bool is_asleep, const char *called,
+                        berth_error *error)
 {
     const uint32_t wanted = is_asleep ? BERTHI_MODEL_ASLEEP : 0;
     uint32_t gate = atomic_load(&model->gate);
@@ -61,9 +62,9 @@ berthi_model_begin_move(berth_model *model, bool is_asleep, berth_error *error)
     do {
         if ((gate & BERTHI_MODEL_MOVING) != 0
             || ((gate & BERTHI_MODEL_ASLEEP) != 0 && !is_asleep))
-            return refuse(gate, error);
+            return refuse(gate, called, error);
         if ((gate & BERTHI_MODEL_ASLEEP) != wanted)
-            return berthi_fail_argument(error, "model", "is awake");
+            return berthi_fail(error, BERTH_REASON_ARGUMENT, NULL, "%s is awake", called);
     } while (!atomic_compare_exchange_weak(&model->gate, &gate,
                                            gate | BERTHI_MODEL_MOVING));
     is_stranded = berthi_model_is_stranded(model);
@@ -73,7 +74,7 @@ berthi_model_begin_move(berth_model *model, bool is_asleep, berth_error *error)
     if (is_stranded)
         return berthi_model_fail_stranded(error);
     return berthi_fail(error, BERTH_REASON_EXPORTED, NULL,
-                       "others use tensors of the model");
+                       "others use tensors of %s", called);
 }
 
 /* One call may read and copy more than once: as long as that moves it is waited for. */

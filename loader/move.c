@@ -336,7 +336,7 @@ begin(berth_model *model, bool is_asleep, const berth_move_options *options, mov
     m->start_ns = berthi_sys_now_ns();
     status = create_side(model, &m->own, error);
     if (status == BERTH_OK)
-        status = berthi_model_begin_move(model, is_asleep, error);
+        status = berthi_model_begin_move(model, is_asleep, "the model", error);
     if (status == BERTH_OK) {
         *out = m;
         return BERTH_OK;
@@ -449,7 +449,7 @@ berth_model_swap_start(berth_model *model, berth_model *other,
         return status;
     status = create_side(other, &m->others, error);
     if (status == BERTH_OK)
-        status = berthi_model_begin_move(other, true, error);
+        status = berthi_model_begin_move(other, true, "the other model", error);
     if (status != BERTH_OK) {
         free_move(m);
         return status;

@@ -293,12 +293,12 @@ test_moving(void)
     loaded_load(&l);
     T_REQUIRE(l.status == BERTH_OK);
     m = lend(&l, "model.norm.weight", 0);
-    CHECK_EQ(berthi_model_begin_move(l.model, false, &error), BERTH_EINVAL);
+    CHECK_EQ(berthi_model_begin_move(l.model, false, "it", &error), BERTH_EINVAL);
     CHECK_EQ(error.reason, BERTH_REASON_EXPORTED);
     CHECK_CONTAINS(error.message, "others use tensors");
     CHECK_EQ(berth_model_get_state(l.model), BERTH_MODEL_AWAKE);
     m->deleter(m);
-    CHECK_EQ(berthi_model_begin_move(l.model, false, &error), BERTH_OK);
+    CHECK_EQ(berthi_model_begin_move(l.model, false, "it", &error), BERTH_OK);
     check_refused(&l, 0, 0, BERTH_EINVAL, "is being moved");
     berthi_model_end_move(l.model, false);
     CHECK_EQ(atomic_load(&l.model->gate), 0); /* no call is left */

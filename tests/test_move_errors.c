@@ -459,6 +459,7 @@ test_arguments(void)
     CHECK_EQ(berth_model_swap_start(s.other, s.m.l.model, NULL, &job, &error),
              BERTH_EINVAL);
     CHECK_EQ(error.reason, BERTH_REASON_ASLEEP);
+    CHECK_STR(error.message, "the model is asleep");
     CHECK_EQ(berth_model_move_start(s.other, s.other_plan, NULL, &job, &error),
              BERTH_EINVAL);
     CHECK_EQ(error.reason, BERTH_REASON_ASLEEP);
@@ -472,6 +473,33 @@ test_arguments(void)
     options.max_memory = "0=6MiB,1=6MiB,cpu=16MiB";
     CHECK_EQ(moved_move(&s.m, moved_plan(&s.m, &options)), BERTH_EINVAL);
     CHECK_CONTAINS(s.m.error.message, "has 2 GPUs, and the model 1 devices");
+    moved_check(&s.m);
+    scene_end(&s);
+}
+
+/* Both have errors in common: a caller with many models has to know which of two is meant. */
+static void
+test_which_model_of_a_swap(void)
+{
+    berth_error error;
+    berth_job *moving;
+    berth_job *job;
+    scene s;
+
+    scene_begin(&s, "0=6MiB,cpu=16MiB", "0=5MiB,cpu=16MiB", "sim:16MiB");
+    CHECK_EQ(berth_model_wake_start(s.other, NULL, &moving, &error), BERTH_OK);
+    CHECK_EQ(berth_job_finish(moving, &error), BERTH_OK);
+    CHECK_EQ(berth_model_swap_start(s.m.l.model, s.other, NULL, &job, &error), BERTH_EINVAL);
+    CHECK_STR(error.message, "the other model is awake");
+    /* The job waits for a call that does not end before it is told to. */
+    CHECK_EQ(berthi_model_enter(s.other, &error), BERTH_OK);
+    CHECK_EQ(berth_model_sleep_start(s.other, NULL, &moving, &error), BERTH_OK);
+    CHECK_EQ(berth_model_swap_start(s.m.l.model, s.other, NULL, &job, &error), BERTH_EINVAL);
+    CHECK_STR(error.message, "the other model is being moved");
+    CHECK_EQ(berth_model_swap_start(s.other, s.m.l.model, NULL, &job, &error), BERTH_EINVAL);
+    CHECK_STR(error.message, "the model is being moved");
+    berthi_model_leave(s.other);
+    CHECK_EQ(berth_job_finish(moving, &error), BERTH_OK);
     moved_check(&s.m);
     scene_end(&s);
 }
@@ -758,6 +786,7 @@ main(int argc, char **argv)
     T_RUN(test_cancelled_and_lost);
     T_RUN(test_cancelled_in_time);
     T_RUN(test_arguments);
+    T_RUN(test_which_model_of_a_swap);
     T_RUN(test_edited_plan);
     T_RUN(test_no_room);
     T_RUN(test_encoded_weights_stay_in_memory);

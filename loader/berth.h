@@ -29,6 +29,14 @@
  *             largest size of a file is an error, without SIGXFSZ. How the caller's thread
  *             computes, its rounding, flushing of subnormal numbers, and exceptions that trap,
  *             changes no bits of weights, states and products, and stays as it is.
+ *             A child of fork() may make a context of its own; what was made before is the
+ *             parent's, and the child neither uses nor destroys it. A program that is executed
+ *             inherits none of berth's descriptors.
+ * Callbacks   Of berth they may call what tells of a context, a checkpoint, a plan, a status or
+ *             an error, berth_job_poll() and berth_job_cancel(), and whatever has to do with
+ *             other objects than those that call them. Logs, traces and memory hooks are called
+ *             with locks held: what tells of a checkpoint, a plan, a status or an error, and
+ *             berth_context_memory(), is all that they may call.
  * Waiting     What hangs, a disk, a server, a device, ends loads, leases and moves
  *             in time: berth_load_options.wait_ms. Everything else waits for as
  *             long as the system does, where nobody can end a call; of jobs
@@ -390,7 +398,10 @@ BERTH_API const char *berth_encoding_name(int32_t encoding);
 
 /* ------------------------------------------------------------------ context */
 
-/* Memory hooks. Purposes name what an allocation is for ("header", "ring"). */
+/*
+ * Memory hooks. Purposes name what an allocation is for ("header", "ring"). They are called
+ * with locks held: see Callbacks.
+ */
 typedef struct berth_allocator {
     void *user;
     /* `alignment` is a power of two. NULL means out of memory. Any thread. */
@@ -461,7 +472,8 @@ BERTH_API const char *berth_trace_kind_name(int32_t kind);
 typedef struct berth_context_options {
     size_t struct_size; /* set by berth_context_options_init() */
     const berth_allocator *allocator; /* copied; NULL: the C library's              */
-    /* One whole line without newline. Any thread, never two at once per context.   */
+    /* One whole line without newline. Any thread, never two at once per context, with
+       locks held: see Callbacks.                                                       */
     void (*log)(void *user, int32_t level, const char *line);
     void *log_user;
     uint64_t memory_limit; /* ceiling of what the context allocates; 0: none        */

@@ -426,7 +426,8 @@ all: $(PRODUCTS) $(DOCS)
 # Man pages and completions come from the tool's own option tables.
 $(B)/docs: $(B)/berth loader/berth.h $(wildcard tools/man/*)
 	$(Q)rm -rf $(B)/man $(B)/completions && mkdir -p $(B)/man $(B)/completions
-	$(Q)for page in $(wildcard tools/man/*.[1-8]); do cp $$page $(B)/man/; done
+	$(Q)for page in $(wildcard tools/man/*.[1-8]); do \
+	    sed 's/^\.Os$$/.Os berth $(VERSION)/' $$page >$(B)/man/$${page##*/} || exit 1; done
 	$(Q)$(EMULATOR) $(B)/berth --generate-man $(B)/man loader/berth.h
 	$(Q)$(EMULATOR) $(B)/berth --generate-completions $(B)/completions
 	$(Q)touch $@

@@ -91,6 +91,18 @@ has_all_files()
     done
 }
 
+# Each page says of which berth it is, and the same on every day: mdoc(7) takes the day on which a
+# page is read for a date that it does not know.
+shows_pages()
+{
+    for page in "$dest$prefix"/share/man/man?/*; do
+        ! grep '^\.Dd' "$page" | grep -v '^\.Dd [A-Z][a-z]* [0-9]*, [0-9]*$' &&
+            wrong=$(groff -ww -mandoc -z "$page" 2>&1) && [ -z "$wrong" ] &&
+            groff -mandoc -Tascii "$page" | tail -n 1 | grep -q "^berth $VERSION" ||
+            { echo "$page: ${wrong:-its date, or its foot}" && return 1; }
+    done
+}
+
 # Nothing of the build's own place may be written into what is installed.
 names_no_scratch()
 {
@@ -145,6 +157,11 @@ check "make install" make install DESTDIR="$dest" PREFIX=$prefix || end
 check "everybody may read what is installed" is_for_everybody
 umask 022
 check "all files are there" has_all_files
+if command -v groff >/dev/null 2>&1; then
+    check "man pages tell the version, and no date of their own" shows_pages
+else
+    skip "man pages: there is no groff"
+fi
 check "the installed files do not name the staging folder" names_no_scratch
 check "the version in berth.pc" [ "$(of_berth --modversion)" = "$VERSION" ]
 check "the tool runs" "$dest$prefix/bin/berth" --version

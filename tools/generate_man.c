@@ -149,6 +149,16 @@ write_environment(output *out)
 }
 
 static void
+write_output(output *out)
+{
+    output_text(out,
+                ".SH STANDARD OUTPUT\n"
+                "A reader that goes away, as\n.BR head (1)\ndoes, ends nothing: the command does "
+                "all of its work, and its exit code tells of that. Where output cannot be written "
+                "for another reason, it is 9.\n");
+}
+
+static void
 write_main_page(output *out, const void *user)
 {
     (void)user;
@@ -171,6 +181,7 @@ write_main_page(output *out, const void *user)
                      "have `findings` tell it there alone, once they have begun. Members are "
                      "in\n"
                      ".BR berth\\-json (5).\n");
+    write_output(out);
     write_environment(out);
     write_exit_codes(out);
     output_text(out, ".SH SEE ALSO\n.BR berth (3)");

@@ -1077,7 +1077,10 @@ typedef struct berth_convert_options {
                                        to skip that are not there, and what transformers
                                        does not run: two widths, codes of what is no
                                        layer, a tied head that is not skipped; that a
-                                       manifest and the source have not all in common */
+                                       manifest and the source have not all in common;
+                                       files beside the weights that are others than
+                                       those that an output which `resume` finds complete
+                                       was made with                                  */
     void *finding_user;
     berth_coverage_function coverage;
     void *coverage_user;

@@ -364,10 +364,12 @@ count_config(berthi_convert *convert, berth_error *error)
     if (convert->checkpoint->config_text == NULL)
         return BERTH_OK;
     status = rewrite_config(convert, &text, &convert->config_bytes, error);
-    if (status == BERTH_OK)
-        berthi_memory_free(convert->context, BERTHI_PURPOSE_DOCUMENT, text,
-                           convert->config_bytes);
-    return status;
+    if (status != BERTH_OK)
+        return status;
+    convert->config_crc = berthi_digest_crc32(0, text, convert->config_bytes);
+    berthi_memory_free(convert->context, BERTHI_PURPOSE_DOCUMENT, text,
+                       convert->config_bytes);
+    return BERTH_OK;
 }
 
 /* Room for the digests of side files and of config.json. */

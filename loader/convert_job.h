@@ -98,6 +98,7 @@ typedef struct berthi_convert {
     berthi_side_files side_files; /* as they were at the start, in there */
     uint32_t *file_crcs;          /* of them as they were copied; last of config.json    */
     uint64_t config_bytes;        /* of the new config.json; 0: there is none            */
+    uint32_t config_crc;          /* of it                                               */
     berthi_layout *layout;
     berthi_writer *writer;
     bool has_kept; /* a writer that was closed has left something for a resume */
@@ -353,6 +354,31 @@ const char *berthi_convert_job_text(berthi_convert *convert);
  */
 berth_status berthi_convert_find_result(berthi_convert *convert, bool *out_is_there,
                                         berth_error *error);
+
+/* ------------------------------------------------------------- convert_copied.c */
+
+/* A file beside the weights, as a manifest has it. */
+typedef struct berthi_convert_entry {
+    bool is_there;
+    uint64_t bytes;
+    uint32_t crc;
+} berthi_convert_entry;
+
+/* What the manifest of an output says of the source's files, which are in there. */
+typedef struct berthi_convert_copied {
+    berthi_convert *convert;
+    berthi_convert_entry *entries; /* of side_files; last of config.json */
+    uint32_t next;                 /* of them that is to be expected     */
+} berthi_convert_copied;
+
+berth_status berthi_convert_begin_copied(berthi_convert *convert, berthi_convert_copied *out,
+                                         berth_error *error);
+/* Takes a file of the manifest, in its order. */
+void berthi_convert_note_copied(berthi_convert_copied *copied,
+                                const berthi_manifest_file *file);
+/* Reads those of the source: that some are others is a finding, a warning. */
+berth_status berthi_convert_compare_copied(const berthi_convert_copied *copied,
+                                           berth_error *error);
 
 /* -------------------------------------------------------------- convert_files.c */
 

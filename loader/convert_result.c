@@ -41,6 +41,7 @@ typedef struct result {
     char broken[BERTHI_WRITER_LINE]; /* the first of them, printable */
     bool has_single;
     berthi_writer_difference difference;
+    berthi_convert_copied copied;
     uint64_t shards;
     uint64_t bytes;   /* of them */
 } result;
@@ -73,6 +74,16 @@ has_file(const result *r, const char *name, uint64_t *out_bytes)
         return false;
     *out_bytes = state.bytes;
     return true;
+}
+
+static berth_status
+note_file(void *user, const berthi_manifest_file *file, berth_error *error)
+{
+    result *const r = user;
+
+    (void)error;
+    berthi_convert_note_copied(&r->copied, file);
+    return BERTH_OK;
 }
 
 static void
@@ -112,18 +123,24 @@ check_complete(result *r)
     return !r->is_broken && r->shards > 0 && (!r->has_single || r->shards == 1);
 }
 
+/* By itself: parts may have begun with the leave to replace what is there. */
+static bool
+goes_on(const berthi_convert *convert)
+{
+    const berth_convert_options *const options = &convert->options;
+
+    return options->resume != 0 && options->overwrite == 0 && options->part_count == 0
+           && options->join == 0;
+}
+
 /*
  * Who goes on learns why a model that was finished is not his, or not whole: the folder would be
- * refused in any case, as one that is not empty. Parts are not asked: they may have begun with
- * the leave to replace it.
+ * refused in any case, as one that is not empty.
  */
 static bool
 has_reason(const result *r)
 {
-    const berth_convert_options *const options = &r->convert->options;
-
-    return options->resume != 0 && options->overwrite == 0 && options->part_count == 0
-           && options->join == 0
+    return goes_on(r->convert)
            && (r->has_other || (!r->is_other && (r->is_nonfinite || r->is_broken)));
 }
 
@@ -159,7 +176,7 @@ berthi_convert_find_result(berthi_convert *convert, bool *out_is_there,
 {
     result r = { .convert = convert, .is_other = true };
     const berthi_manifest_visitor visitor = { .user = &r, .job = check_job,
-                                              .shard = check_shard };
+                                              .shard = check_shard, .file = note_file };
     const char *const path =
         berthi_path_join(&convert->texts, convert->options.output, BERTHI_MANIFEST_NAME);
     berth_error ignored;
@@ -171,6 +188,9 @@ berthi_convert_find_result(berthi_convert *convert, bool *out_is_there,
     *out_is_there = false;
     if (path == NULL)
         return berthi_fail_memory(error, "a path");
+    status = berthi_convert_begin_copied(convert, &r.copied, error);
+    if (status != BERTH_OK)
+        return status;
     r.folder = berthi_sys_open_folder(BERTHI_SYS_AT_CWD, convert->options.output);
     if (r.folder < 0)
         return BERTH_OK; /* whoever writes to it says what is wrong with it */
@@ -184,7 +204,8 @@ berthi_convert_find_result(berthi_convert *convert, bool *out_is_there,
     if (is_finished && has_reason(&r))
         return refuse(&r, error);
     *out_is_there = is_whole && !r.is_other && !r.is_nonfinite;
-    if (*out_is_there)
-        convert->report.bytes_resumed = r.bytes;
-    return BERTH_OK;
+    if (!*out_is_there)
+        return BERTH_OK;
+    convert->report.bytes_resumed = r.bytes;
+    return goes_on(convert) ? berthi_convert_compare_copied(&r.copied, error) : BERTH_OK;
 }

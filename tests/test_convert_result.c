@@ -275,6 +275,44 @@ test_side_files_that_are_gone(void)
     CHECK(converted_is_verified(out));
 }
 
+/* Goes on with a finished output: done, and this said of files beside the weights. */
+static void
+check_told(converted *c, const char *model, const char *name, const char *words)
+{
+    check_done(c, model, MANIFEST);
+    if (!CHECK_EQ(c->findings, name == NULL ? 0 : 1) || name == NULL)
+        return;
+    CHECK_STR(c->finding.file, in(model, name));
+    CHECK_CONTAINS(c->finding.message, words);
+}
+
+/* A new chat template, say: weights need not be converted again, but somebody has to know. */
+static void
+test_side_files_that_are_others(void)
+{
+    const char *const model = converted_make_model(9, 1, false, false);
+    converted c;
+
+    fixture_text(in(model, "a.json"), "{}");
+    fixture_text(in(model, "config.json"), "{\"torch_dtype\": \"bfloat16\"}");
+    fixture_text(in(model, "d.json"), "{}");
+    convert(&c, model, 0);
+    check_told(&c, model, NULL, NULL);
+    fixture_text(in(model, "d.json"), "[]");
+    check_told(&c, model, "d.json", "is not what went into the output");
+    fixture_text(in(model, "d.json"), "{}");
+    check_told(&c, model, NULL, NULL);
+    fixture_text(in(model, "b/c.json"), "{}");
+    check_told(&c, model, "b/c.json", "is not what went into the output");
+    fixture_text(in(model, "a.json"), "{ }");
+    check_told(&c, model, "a.json", "one of 2 such files");
+    fixture_text(in(model, "a.json"), "{}");
+    fixture_remove(in(model, "b/c.json"));
+    fixture_remove(in(model, "d.json")); /* it is still there in the output */
+    fixture_text(in(model, "config.json"), "{\"torch_dtype\": \"bfloat16\", \"a\": 1}");
+    check_told(&c, model, "config.json", "is not what went into the output");
+}
+
 typedef struct again {
     converted *c;
     const char *model;
@@ -297,7 +335,10 @@ test_faults(void)
     converted c;
     again a = { &c, model };
 
+    fixture_text(in(model, "config.json"), "{}");
+    fixture_text(in(model, "tokenizer.json"), "{}");
     convert(&c, model, 0);
+    fixture_text(in(model, "tokenizer.json"), "[]"); /* which is told */
     c.options.resume = 1;
     /* What cannot be read is not there: then the output exists. */
     CHECK_GT(fault_loop("a result that is there", resume_once, &a).system, 3);
@@ -316,6 +357,7 @@ main(int argc, char **argv)
     T_RUN(test_manifests);
     T_RUN(test_nonfinite);
     T_RUN(test_side_files_that_are_gone);
+    T_RUN(test_side_files_that_are_others);
     T_RUN(test_faults);
     T_MAIN_END;
 }

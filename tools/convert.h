@@ -51,7 +51,8 @@ typedef struct convert_arguments {
     "own is model.safetensors.index.json, or model.safetensors where there is one shard: "   \
     "OUT is complete when that is there and .berth-journal.json is not. What an "            \
     "interrupted run has finished stays in OUT for --resume, which writes the same bytes; "  \
-    "IN is never changed."
+    "IN is never changed. Where OUT is complete, the same command with --resume has nothing " \
+    "to do, and files beside the weights that are others in IN by now are a warning."
 
 #define CONVERT_VERIFY_TEXT                                                                \
     "Where a manifest lies beside IN, every byte that is converted is held against it on its " \

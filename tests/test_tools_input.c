@@ -3,6 +3,7 @@
 #include "tools/input.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -150,6 +151,59 @@ test_take(void)
     close(fd);
 }
 
+/* A pipe with a name that has this text, as a shell makes one of <(command). */
+static const char *
+open_pipe(const char *text)
+{
+    int ends[2];
+
+    if (pipe(ends) != 0)
+        abort();
+    CHECK_EQ(write(ends[1], text, strlen(text)), (ssize_t)strlen(text));
+    close(ends[1]);
+    return fixture_format("/dev/fd/%d", ends[0]);
+}
+
+static void
+check_taken(const char *path, const char *text, const char *name)
+{
+    berth_error error = { .status = BERTH_EFORMAT };
+    size_t bytes = 0;
+    char *const found = fixture_read(path, &bytes);
+
+    CHECK_EQ(bytes, strlen(text));
+    CHECK_MEM(found, text, strlen(text));
+    free(found);
+    snprintf(error.file, sizeof error.file, "%s", path);
+    CHECK_STR(input_named(&error).file, name);
+    CHECK_STR(input_name(path), name);
+}
+
+/* Pipes as files that the library can open; each is still called as it was. */
+static void
+test_take_pipes(void)
+{
+    const char *const one = open_pipe("one");
+    const char *const two = open_pipe("two");
+    take_arguments a = { .plan = one, .rules = two };
+    const cli_call call = { .command = &take_command, .arguments = &a };
+
+    CHECK(input_is_pipe(one));
+    CHECK(!input_is_pipe("/dev/null"));
+    CHECK(!input_is_pipe(fixture_folder()));
+    CHECK(!input_is_pipe("-"));
+    CHECK(!input_is_pipe(NULL));
+    CHECK_EQ(input_take(&call), BERTH_OK);
+    check_taken(a.plan, "one", one);
+    check_taken(a.rules, "two", two);
+    /* What is no pipe stays. */
+    a.plan = "/dev/null";
+    a.rules = NULL;
+    CHECK_EQ(input_take(&call), BERTH_OK);
+    CHECK_STR(a.plan, "/dev/null");
+    CHECK(a.rules == NULL);
+}
+
 /* A folder is none. */
 static void
 test_take_fails(void)
@@ -174,6 +228,7 @@ main(int argc, char **argv)
     T_RUN(test_pipe);
     T_RUN(test_failures);
     T_RUN(test_take);
+    T_RUN(test_take_pipes);
     T_RUN(test_take_fails);
     T_MAIN_END;
 }

@@ -63,7 +63,7 @@ static const char *const map_description[] = {
     "With --html, --svg or --csv nothing is drawn on the terminal. A file appears when it "
     "is complete. In CSV, names that a spreadsheet would take for a formula get an "
     "apostrophe before them.",
-    "PLAN, or the FILE of --diff, may be -, for standard input.",
+    "PLAN, or the FILE of --diff, may be -, for standard input, or a pipe.",
     NULL,
 };
 
@@ -204,17 +204,22 @@ write_files(session *s, const berth_plan *plan, const draw_map *map)
 /* ----------------------------------------------------------------------- run */
 
 static berth_status
-read_plan(session *s, berth_plan **plan)
+read_plan(session *s, const char *path, berth_plan **plan)
 {
+    const cli_command *const command = s->call->command;
+    const bool is_standard = input_is_standard(path);
     berth_error error;
     char *text = NULL;
     size_t bytes;
     berth_status status =
-        input_read(s->call->command, INPUT_NAME, STDIN_FILENO, PLAN_LIMIT, &text, &bytes);
+        is_standard
+            ? input_read(command, INPUT_NAME, STDIN_FILENO, PLAN_LIMIT, &text, &bytes)
+            : input_read_pipe(command, path, PLAN_LIMIT, &text, &bytes);
 
     if (status != BERTH_OK)
         return status;
-    status = berth_plan_parse(s->context, text, bytes, INPUT_NAME, plan, &error);
+    status = berth_plan_parse(s->context, text, bytes, is_standard ? INPUT_NAME : path, plan,
+                              &error);
     free(text);
     return status == BERTH_OK ? BERTH_OK : cli_error(s->call, &error);
 }
@@ -224,8 +229,8 @@ open_plan(session *s, const char *path, berth_plan **plan)
 {
     berth_error error;
 
-    if (input_is_standard(path))
-        return read_plan(s, plan);
+    if (input_is_standard(path) || input_is_pipe(path))
+        return read_plan(s, path, plan);
     return berth_plan_open(s->context, path, plan, &error) == BERTH_OK
                ? BERTH_OK
                : cli_error(s->call, &error);

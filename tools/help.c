@@ -149,7 +149,8 @@ help_inputs_text(const cli_command *command, char text[HELP_INPUTS_CAPACITY])
                           option->name);
             between = " or";
         }
-    snprintf(text + n, HELP_INPUTS_CAPACITY - (size_t)n, " may be -, for standard input.");
+    snprintf(text + n, HELP_INPUTS_CAPACITY - (size_t)n,
+             " may be -, for standard input, or a pipe.");
     return n > 0;
 }
 

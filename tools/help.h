@@ -21,8 +21,8 @@ void help_command(output *out, const screen *s, const cli_command *command);
 void help_config(output *out, const screen *s, const cli_call *call);
 
 /*
- * "The FILE of --rules or --check may be -, for standard input.", into `text`; false: the
- * command reads no such file.
+ * "The FILE of --rules or --check may be -, for standard input, or a pipe.", into `text`; false:
+ * the command reads no such file.
  */
 #define HELP_INPUTS_CAPACITY 256
 bool help_inputs_text(const cli_command *command, char text[HELP_INPUTS_CAPACITY]);

@@ -6,10 +6,12 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tools/grow.h"
@@ -22,13 +24,30 @@
 #define TEXT_LIMIT ((size_t)256 << 20)
 #define PATH_CAPACITY 4096
 
-/* The path of the file that standard input was read into; "": it was not read. */
-static char taken[32];
+/* What was read into a file without a name: its path there, and what messages call it. */
+typedef struct taken_input {
+    char path[32];
+    const char *name; /* standard input, or a pipe, as the caller has called it */
+} taken_input;
+
+#define TAKEN_CAPACITY 8 /* options of one command that name such a file, at most */
+
+static taken_input taken[TAKEN_CAPACITY];
+static size_t taken_count;
 
 bool
 input_is_standard(const char *path)
 {
     return path != NULL && strcmp(path, "-") == 0;
+}
+
+bool
+input_is_pipe(const char *path)
+{
+    struct stat found;
+
+    return path != NULL && !input_is_standard(path) && stat(path, &found) == 0
+           && S_ISFIFO(found.st_mode);
 }
 
 /* One read; 0 at the end, -1 after a failure. */
@@ -86,16 +105,43 @@ input_read(const cli_command *command, const char *what, int fd, size_t limit, c
     return status;
 }
 
+berth_status
+input_read_pipe(const cli_command *command, const char *path, size_t limit, char **out,
+                size_t *out_bytes)
+{
+    char name[256];
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int system_error = errno;
+    berth_status status;
+
+    *out = NULL;
+    *out_bytes = 0;
+    berth_text_escape(path, strlen(path), name, sizeof name);
+    if (fd < 0)
+        return cli_failure(command, BERTH_ENOENT, "%s: %s", name, strerror(system_error));
+    status = input_read(command, name, fd, limit, out, out_bytes);
+    close(fd);
+    return status;
+}
+
 /* -------------------------------------------------------------------- as a file */
 
-/* It stays open until the process ends. */
 static berth_status
-take(const cli_command *command)
+read_input(const cli_command *command, const char *path, char **out, size_t *out_bytes)
 {
+    return input_is_standard(path)
+               ? input_read(command, INPUT_NAME, STDIN_FILENO, TEXT_LIMIT, out, out_bytes)
+               : input_read_pipe(command, path, TEXT_LIMIT, out, out_bytes);
+}
+
+/* It stays open until the process ends; *path is then where it is. */
+static berth_status
+take(const cli_command *command, const char **path)
+{
+    taken_input *const t = &taken[taken_count];
     char *text = NULL;
     size_t bytes = 0;
-    berth_status status =
-        input_read(command, INPUT_NAME, STDIN_FILENO, TEXT_LIMIT, &text, &bytes);
+    berth_status status = read_input(command, *path, &text, &bytes);
     const int fd = status == BERTH_OK ? memfd_create("input", MFD_CLOEXEC) : -1;
     int system_error = errno;
     output file;
@@ -109,43 +155,65 @@ take(const cli_command *command)
     free(text);
     if (status != BERTH_OK)
         return status;
+    t->name = input_is_standard(*path) ? INPUT_NAME : *path;
     if (system_error != 0)
-        return cli_failure(command, BERTH_EIO, INPUT_NAME ": %s", strerror(system_error));
-    snprintf(taken, sizeof taken, "/proc/self/fd/%d", fd);
+        return cli_failure(command, BERTH_EIO, "%s: %s", t->name, strerror(system_error));
+    snprintf(t->path, sizeof t->path, "/proc/self/fd/%d", fd);
+    *path = t->path;
+    taken_count++;
     return BERTH_OK;
 }
 
-berth_status
-input_take(const cli_call *call)
+/* The path of an option that names a file to be read. */
+static const char **
+path_of(const cli_call *call, const cli_option *option)
+{
+    return (const char **)(void *)((char *)call->arguments + option->offset);
+}
+
+static berth_status
+check_inputs(const cli_call *call)
 {
     const cli_option *found = NULL;
-    const char **where = NULL;
     const cli_option *option;
-    berth_status status;
 
     for (size_t i = 0; (option = cli_option_at(call->command, i)) != NULL; i++) {
-        char *const field = (char *)call->arguments + option->offset;
-        const char **const path = (const char **)(void *)field;
+        const char *path;
 
         if (option->kind != CLI_INPUT)
             continue;
-        if (*path != NULL && (*path)[0] == '\0') /* of a variable that is not set, mostly */
+        path = *path_of(call, option);
+        if (path != NULL && path[0] == '\0') /* of a variable that is not set, mostly */
             return cli_usage_error(call->command,
                                    "--%s: the name of the file is empty; give one",
                                    option->name);
-        if (!input_is_standard(*path))
+        if (!input_is_standard(path))
             continue;
         if (found != NULL)
             return cli_usage_error(call->command,
                                    "--%s and --%s: standard input is one file, not two",
                                    found->name, option->name);
         found = option;
-        where = path;
     }
-    if (found == NULL)
-        return BERTH_OK;
-    status = take(call->command);
-    *where = taken;
+    return BERTH_OK;
+}
+
+berth_status
+input_take(const cli_call *call)
+{
+    berth_status status = check_inputs(call);
+    const cli_option *option;
+
+    taken_count = 0;
+    for (size_t i = 0; (option = cli_option_at(call->command, i)) != NULL; i++) {
+        const char **path;
+
+        if (option->kind != CLI_INPUT || status != BERTH_OK)
+            continue;
+        path = path_of(call, option);
+        if (taken_count < TAKEN_CAPACITY && (input_is_standard(*path) || input_is_pipe(*path)))
+            status = take(call->command, path);
+    }
     return status;
 }
 
@@ -297,15 +365,19 @@ input_spare(const cli_call *call, const char *name, const char *path)
 const char *
 input_name(const char *path)
 {
-    return taken[0] != '\0' && strcmp(path, taken) == 0 ? INPUT_NAME : path;
+    for (size_t i = 0; i < taken_count; i++)
+        if (strcmp(path, taken[i].path) == 0)
+            return taken[i].name;
+    return path;
 }
 
 berth_error
 input_named(const berth_error *error)
 {
     berth_error named = *error;
+    const char *const name = input_name(named.file);
 
-    if (input_name(named.file) != named.file)
-        snprintf(named.file, sizeof named.file, "%s", INPUT_NAME);
+    if (name != named.file)
+        berth_text_escape(name, strlen(name), named.file, sizeof named.file);
     return named;
 }

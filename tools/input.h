@@ -16,6 +16,8 @@
 
 /* True for "-"; NULL: no file. */
 bool input_is_standard(const char *path);
+/* Something like <(command) of a shell: the library would refuse it, as no regular file. */
+bool input_is_pipe(const char *path);
 
 /*
  * Reads to the end of it. `what` names it in messages, which have been printed when this
@@ -23,11 +25,14 @@ bool input_is_standard(const char *path);
  */
 berth_status input_read(const cli_command *command, const char *what, int fd, size_t limit,
                         char **out, size_t *out_bytes);
+/* The same of a pipe with a name, which it waits for. */
+berth_status input_read_pipe(const cli_command *command, const char *path, size_t limit,
+                             char **out, size_t *out_bytes);
 
 /*
- * Where an option of the kind CLI_INPUT is "-": reads standard input into a file without a
- * name, for the library reads files only, and puts its path there. What fails is printed, and
- * so is a name that is empty.
+ * Where an option of the kind CLI_INPUT is "-", or a pipe: reads it into a file without a name,
+ * for the library reads files only, and puts its path there. What fails is printed, and so is a
+ * name that is empty.
  */
 berth_status input_take(const cli_call *call);
 /*
@@ -37,7 +42,7 @@ berth_status input_take(const cli_call *call);
  * looked for. NULL and "-": BERTH_OK.
  */
 berth_status input_spare(const cli_call *call, const char *option, const char *path);
-/* What to call the file: INPUT_NAME in place of that path. */
+/* What to call the file: INPUT_NAME, or the pipe's own name, in place of that path. */
 const char *input_name(const char *path);
 /* The error, with that name. */
 berth_error input_named(const berth_error *error);

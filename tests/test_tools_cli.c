@@ -347,7 +347,7 @@ test_nearest(void)
         { "abcdef", "abc", true },   { "abcde", "ab", false },
         { "abcdefghijklmnopqrstuvwxyz01234", "abcdefghijklmnopqrstuvwxyz01235", true },
         { "abcdefghijklmnopqrstuvwxyz012345", "abcdefghijklmnopqrstuvwxyz01234", false },
-        { "abcdefghijklmnopqrstuvwxyz01234", "abcdefghijklmnopqrstuvwxyz012345", false },
+        { "abcdefghijklmnopqrstuvwxyz01235", "abcdefghijklmnopqrstuvwxyz012345", false },
     };
     static const char *const words[] = { "abce", "abcd", "abcd" };
 
@@ -357,6 +357,22 @@ test_nearest(void)
             T_NOTE("`%s` and `%s`", cases[n].text, cases[n].word);
     CHECK(cli_nearest("abcd", words, 3, sizeof words[0]) == words[1]);
     CHECK(cli_nearest("abcf", words, 3, sizeof words[0]) == words[0]);
+}
+
+/* The beginning of a word: of one alone, for more would be a guess. */
+static void
+test_beginning(void)
+{
+    static const char *const words[] = { "quantize", "double-quant", "dequantize", "devices",
+                                         "develop" };
+    const size_t count = sizeof words / sizeof words[0];
+
+    CHECK(cli_nearest("quant", words, count, sizeof words[0]) == words[0]);
+    CHECK(cli_nearest("double", words, count, sizeof words[0]) == words[1]);
+    CHECK(cli_nearest("devi", words, count, sizeof words[0]) == words[3]);
+    CHECK(cli_nearest("dev", words, count, sizeof words[0]) == NULL);
+    CHECK(cli_nearest("d", words, count, sizeof words[0]) == NULL);
+    CHECK(cli_nearest("do", words, 2, sizeof words[0]) == NULL);
 }
 
 /* ------------------------------------------------------------------------ help */
@@ -474,6 +490,7 @@ main(int argc, char **argv)
     T_RUN(test_exit_codes);
     T_RUN(test_choice_words);
     T_RUN(test_nearest);
+    T_RUN(test_beginning);
     T_RUN(test_help);
     T_RUN(test_wrapping);
     T_RUN(test_config);

@@ -67,6 +67,36 @@ edit_distance(const char *a, const char *b)
     return rows[n % 3][m];
 }
 
+static const char *
+word_at(const void *words, size_t i, size_t stride)
+{
+    const char *word;
+
+    memcpy(&word, (const char *)words + i * stride, sizeof word);
+    return word;
+}
+
+/* The one word that begins so; NULL: there is none, or more than one. */
+static const char *
+only_beginning(const char *text, const void *words, size_t count, size_t stride)
+{
+    const size_t length = strlen(text);
+    const char *found = NULL;
+
+    if (length < 3)
+        return NULL;
+    for (size_t i = 0; i < count; i++) {
+        const char *const word = word_at(words, i, stride);
+
+        if (strncmp(word, text, length) != 0)
+            continue;
+        if (found != NULL)
+            return NULL;
+        found = word;
+    }
+    return found;
+}
+
 const char *
 cli_nearest(const char *text, const void *words, size_t count, size_t stride)
 {
@@ -74,17 +104,15 @@ cli_nearest(const char *text, const void *words, size_t count, size_t stride)
     size_t best = strlen(text) / 3 + 1;
 
     for (size_t i = 0; i < count; i++) {
-        const char *word;
-        size_t distance;
+        const char *const word = word_at(words, i, stride);
+        const size_t distance = edit_distance(text, word);
 
-        memcpy(&word, (const char *)words + i * stride, sizeof word);
-        distance = edit_distance(text, word);
         if (distance <= best) {
             nearest = word;
             best = distance - (distance > 0);
         }
     }
-    return nearest;
+    return nearest != NULL ? nearest : only_beginning(text, words, count, stride);
 }
 
 /* -------------------------------------------------------------------- tables */

@@ -138,8 +138,8 @@ berth_status cli_bad_value(const cli_call *call, const char *name, const char *t
                            size_t length, const char *wanted);
 
 /*
- * The word of `words` that was probably meant, or NULL. `words` are `stride`
- * bytes apart, each beginning with a const char *.
+ * The word of `words` that was probably meant: one that is nearly the same, else the only one
+ * that begins so; or NULL. `words` are `stride` bytes apart, each beginning with a const char *.
  */
 const char *cli_nearest(const char *text, const void *words, size_t count, size_t stride);
 

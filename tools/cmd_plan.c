@@ -77,6 +77,8 @@ static const cli_option plan_options[] = {
       "write the plan (with --hf-map the map) into this file; -: print nothing else" },
     { "force", 'f', CLI_FLAG, offsetof(plan_arguments, may_overwrite), NULL, NULL, NULL,
       "replace a file that is there" },
+    { "quiet", 'q', CLI_FLAG, offsetof(plan_arguments, is_quiet), NULL, NULL, NULL,
+      "print errors only, and what --json or --hf-map asks for" },
     MODEL_OPTIONS(plan_arguments),
 };
 
@@ -87,6 +89,7 @@ static const cli_example plan_examples[] = {
       "the device_map of from_pretrained(device_map=\"auto\")" },
     { "berth plan ./model -m 0=20GiB,cpu=64GiB -o plan.json", "a plan to keep and edit" },
     { "berth plan ./model --check plan.json", "does it still belong and fit?" },
+    { "berth plan ./model -m 0=20GiB,cpu=64GiB -q", "exit code 6 if it cannot fit" },
     { "berth plan ./model -m 0=8GiB,cpu=64GiB --explain 37", "one layer, tensor by tensor" },
     { "berth plan ./model -m 0=24GiB,cpu=64GiB --train=qlora --checkpoint-every 1",
       "adapters, and where the states of their optimizer lie" },
@@ -258,6 +261,8 @@ show(const planning *p)
 
     if (a->wants_map || a->wants_json)
         return a->output == NULL ? write_document(p, &p->s->out) : BERTH_OK;
+    if (a->is_quiet)
+        return BERTH_OK;
     if (a->layer != NULL)
         plan_print_layers(p->s, p->plan, p->first_layer, p->last_layer);
     else if (a->check != NULL)
@@ -305,6 +310,7 @@ plan_run(session *s)
         status = encoding_skips_init(&p.skips, s->call, a->encoding.skip_modules);
     if (status == BERTH_OK)
         status = session_start(s, STDERR_FILENO, PROGRESS_NEVER);
+    s->is_quiet = a->is_quiet;
     if (status == BERTH_OK) {
         plan_fill_options(&p, encodings[a->encoding.type]);
         status = run(&p);

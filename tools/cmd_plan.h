@@ -40,6 +40,7 @@ typedef struct plan_arguments {
     const char *layer;
     const char *output;
     bool may_overwrite;
+    bool is_quiet;
     bool wants_map;
     bool wants_json;
 } plan_arguments;

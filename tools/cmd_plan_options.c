@@ -89,6 +89,8 @@ plan_check_arguments(const cli_call *call)
         status = cli_refuse(call, "explain", a->wants_map ? "with --hf-map" : "with --json");
     if (status == BERTH_OK && a->output == NULL)
         status = cli_refuse(call, "force", "without --output");
+    if (status == BERTH_OK && a->is_quiet)
+        status = cli_refuse(call, "explain", "with --quiet");
     return status == BERTH_OK ? input_spare(call, "output", a->output) : status;
 }
 

@@ -15,6 +15,13 @@ berthi_is_number(int32_t dtype)
     return dtype == BERTH_BF16 || dtype == BERTH_F16 || dtype == BERTH_F32;
 }
 
+/* Plain values too, which are decoded to one of these before anything is done with them. */
+static inline bool
+berthi_is_small_number(int32_t dtype)
+{
+    return dtype == BERTH_F8_E4M3;
+}
+
 /* Of one of these dtypes. */
 static inline __attribute__((always_inline)) uint64_t
 berthi_number_bytes(int32_t dtype)

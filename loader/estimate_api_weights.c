@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "kernels/number.h"
 #include "loader/estimate_api.h"
 #include "loader/estimate_weight.h"
 #include "quant/architecture.h"
@@ -57,6 +58,10 @@ can_describe(listing *l, const berthi_entry *entry, source_tensor *out)
         out->rank = entry->rank;
         out->elements = berthi_entry_elements(c->table.text, entry);
         out->dtype = entry->dtype;
+        if (berthi_is_small_number(entry->dtype)) {
+            out->dtype = l->shape->numbers.dtype;
+            out->stored = entry->end - entry->begin;
+        }
         return true;
     }
     record = berthi_classify_record(&c->quantized, entry->owner);

@@ -86,11 +86,25 @@ measure_kept(const berthi_plan_source *source, const berthi_recipe_weight *weigh
         tensor->scratch = berthi_slab_scratch(&storage, record->elements);
 }
 
+/* What a plan without encoding and dtype leaves as it is, 8-bit floats without scales, too. */
+static berthi_storage
+loaded_storage(const berthi_plan_source *source, const berthi_recipe_weight *weight)
+{
+    const berth_plan_options *const options = source->options;
+    berthi_storage storage = weight->storage;
+
+    if (options->type == BERTH_ENCODING_NATIVE && options->dtype < 0
+        && !berthi_plan_is_cast(options))
+        storage.dtype = berthi_recipe_entry(&source->recipe, weight)->dtype;
+    return storage;
+}
+
 void
 berthi_plan_measure(const berthi_plan_source *source, uint32_t number,
                     berthi_plan_tensor *tensor)
 {
     const berthi_recipe_weight *const weight = &source->recipe.weights[number];
+    const berthi_storage storage = loaded_storage(source, weight);
     uint64_t sliced[BERTH_MAX_RANK];
     uint64_t turned[2];
     uint64_t elements = 1;
@@ -105,9 +119,9 @@ berthi_plan_measure(const berthi_plan_source *source, uint32_t number,
                        weight->rank, sliced);
     for (uint32_t i = 0; i < weight->rank; i++)
         elements *= sliced[i];
-    if (!can_measure(&weight->storage, sliced, weight->rank, tensor))
+    if (!can_measure(&storage, sliced, weight->rank, tensor))
         tensor->bytes = 0;
-    tensor->scratch = berthi_slab_scratch(&weight->storage, elements);
+    tensor->scratch = berthi_slab_scratch(&storage, elements);
     if (weight->is_turned)
-        tensor->turned = elements * berthi_format_element_bytes(weight->storage.dtype);
+        tensor->turned = elements * berthi_format_element_bytes(storage.dtype);
 }

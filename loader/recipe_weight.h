@@ -35,15 +35,19 @@ berthi_recipe_about(const berthi_recipe *recipe, const berthi_recipe_weight *wei
                            .tensor_length = weight->name_length };
 }
 
-/* The dtype of the values: as stored, as the record says, or the model's. */
+/*
+ * The dtype of the values: as stored, as the record says, or the model's, which 8-bit floats
+ * without scales are cast to.
+ */
 static inline int32_t
 berthi_recipe_values_dtype(const berthi_recipe *recipe, const berthi_recipe_weight *weight)
 {
     const berthi_quantized *const record = berthi_recipe_record(recipe, weight);
+    const int32_t dtype =
+        record != NULL ? record->dtype : berthi_recipe_entry(recipe, weight)->dtype;
 
-    if (record == NULL)
-        return berthi_recipe_entry(recipe, weight)->dtype;
-    return record->dtype >= 0 ? record->dtype : recipe->dtype;
+    return dtype < 0 || (record == NULL && berthi_is_small_number(dtype)) ? recipe->dtype
+                                                                         : dtype;
 }
 
 /* Rows and columns of what is stored: those that are read, or `turned`. */

@@ -120,7 +120,7 @@ berthi_decoder_can_init_native(berthi_decoder *d, int32_t dtype, uint64_t elemen
     d->encoding = BERTH_ENCODING_NATIVE;
     d->stored_dtype = dtype;
     d->elements = elements;
-    return berthi_is_number(dtype) || dtype == BERTH_F8_E4M3;
+    return berthi_is_number(dtype) || berthi_is_small_number(dtype);
 }
 
 /* ---------------------------------------------------------------- statistics */

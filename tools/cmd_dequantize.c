@@ -26,8 +26,8 @@ static const cli_example dequantize_examples[] = {
 
 static const char *const dequantize_description[] = {
     "Writes the checkpoint IN anew in the folder OUT with plain weights: bitsandbytes "
-    "4-bit and 8-bit of all eras, 8-bit floats with scales, packed 4-bit floats. Transposed "
-    "weights are turned back, quantization_config goes, of the headers' metadata only "
+    "4-bit and 8-bit of all eras, 8-bit floats with scales or without, packed 4-bit floats. "
+    "Transposed weights are turned back, quantization_config goes, of the headers' metadata only "
     "\"format\": \"pt\" is there. Everything else stays.",
     "The values are those that the quantized model computes with, rounded once; what "
     "quantizing has lost does not come back.",

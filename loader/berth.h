@@ -1385,7 +1385,8 @@ typedef struct berth_plan_options {
        to skip, are read then; double_quant, a block_size that is none, and a NULL in a
        list are BERTH_EINVAL; the rest has no effect.                                 */
     int32_t type;
-    int32_t dtype;         /* loaded as; -1: the model's, NATIVE: as stored           */
+    int32_t dtype;         /* loaded as; -1: the model's, NATIVE: as stored. NATIVE leaves
+                              NF4, FP4 and INT8 alone, and decodes other encodings    */
     int32_t storage;       /* dtype that 4-bit codes are stored as; -1: BERTH_U8      */
     uint32_t block_size;   /* 4-bit; 0: 64                                            */
     int32_t double_quant;

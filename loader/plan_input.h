@@ -69,6 +69,9 @@ uint32_t berthi_plan_tensor_count(const berthi_plan_source *source, uint32_t wei
 /* The n-th of them, a number in `tensors`. */
 uint32_t berthi_plan_tensor_of(const berthi_plan_source *source, uint32_t weight,
                                uint32_t number);
+/* Whether the weight, which is stored quantized, is loaded as it is stored. */
+bool berthi_plan_is_kept(const berthi_plan_source *source,
+                         const berthi_recipe_weight *weight);
 /* Encoding, bytes and scratch of what the tensor is of that weight: of its slice. */
 void berthi_plan_measure(const berthi_plan_source *source, uint32_t weight,
                          berthi_plan_tensor *tensor);

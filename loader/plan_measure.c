@@ -71,6 +71,17 @@ can_measure(const berthi_storage *storage, const uint64_t *sliced, uint32_t rank
            && berthi_slab_can_list(storage, sliced, rank, parts, &count, &tensor->bytes);
 }
 
+/* A dtype is for values: of encodings that berth does not make they are decoded to it. */
+bool
+berthi_plan_is_kept(const berthi_plan_source *source, const berthi_recipe_weight *weight)
+{
+    const berthi_quantized *const record = berthi_recipe_record(&source->recipe, weight);
+    const berth_plan_options *const options = source->options;
+
+    return record != NULL && options->type == BERTH_ENCODING_NATIVE
+           && (options->dtype < 0 || record->encoding <= BERTH_ENCODING_INT8);
+}
+
 static void
 measure_kept(const berthi_plan_source *source, const berthi_recipe_weight *weight,
              berthi_plan_tensor *tensor)
@@ -110,8 +121,7 @@ berthi_plan_measure(const berthi_plan_source *source, uint32_t number,
     uint64_t elements = 1;
 
     tensor->stored = stored_bytes(source, weight, &tensor->slice);
-    if (source->options->type == BERTH_ENCODING_NATIVE
-        && weight->record != BERTHI_NO_RECORD) {
+    if (berthi_plan_is_kept(source, weight)) {
         measure_kept(source, weight, tensor);
         return;
     }

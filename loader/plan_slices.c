@@ -13,8 +13,8 @@
 #define VALUES_MIN  256u  /* of an expert: no model has as few, and each is a berth */
 
 /*
- * NULL, or why the weight is not cut so. What is stored quantized stays so: it is cut where
- * it can be, and not encoded anew.
+ * NULL, or why the weight is not cut so. What is stored quantized is cut where it stays so and
+ * can be, and neither decoded nor encoded anew.
  */
 static const char *
 find_refusal(const berthi_plan_source *source, const berthi_recipe_weight *weight,
@@ -22,8 +22,8 @@ find_refusal(const berthi_plan_source *source, const berthi_recipe_weight *weigh
 {
     const berthi_quantized *const record = berthi_recipe_record(&source->recipe, weight);
     const int32_t dtype = berthi_recipe_entry(&source->recipe, weight)->dtype;
-    const bool is_kept = source->options->type == BERTH_ENCODING_NATIVE
-                         || berthi_recipe_is_kept(weight);
+    const bool is_kept =
+        berthi_plan_is_kept(source, weight) || berthi_recipe_is_kept(weight);
 
     if (slice->along == BERTH_SLICING_NONE)
         return NULL;

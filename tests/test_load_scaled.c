@@ -166,11 +166,27 @@ test_decoded(void)
         check_devices(make(i), loaded_options("cpu=64MiB"), NULL);
 }
 
+/* As the plain checkpoint that they are decoded to; half of it where they stay. */
+static void
+test_cast(void)
+{
+    static const int32_t dtypes[] = {BERTH_BF16, BERTH_F32, BERTH_F16};
+
+    for (uint32_t i = 0; i < SOURCES; i++) {
+        const char *const folder = make(i);
+        berth_plan_options options = loaded_options("cpu=64MiB");
+
+        options.dtype = dtypes[i];
+        check_devices(folder, options, loaded_quantized(folder, &options));
+    }
+}
+
 int
 main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_encoded);
     T_RUN(test_decoded);
+    T_RUN(test_cast);
     T_MAIN_END;
 }

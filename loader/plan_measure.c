@@ -5,6 +5,7 @@
 #include "loader/plan_input.h"
 #include "loader/recipe_weight.h"
 #include "placement/slab.h"
+#include "quant/dequantize.h"
 #include "quant/format.h"
 
 /*
@@ -79,7 +80,8 @@ berthi_plan_is_kept(const berthi_plan_source *source, const berthi_recipe_weight
     const berth_plan_options *const options = source->options;
 
     return record != NULL && options->type == BERTH_ENCODING_NATIVE
-           && (options->dtype < 0 || record->encoding <= BERTH_ENCODING_INT8);
+           && (options->dtype < 0 || record->encoding <= BERTH_ENCODING_INT8
+               || !berthi_decoder_is_there(record));
 }
 
 static void

@@ -33,6 +33,7 @@ struct berth_checkpoint {
     uint32_t shard_count;
     bool is_sharded;
     bool is_adapter;
+    bool is_lone;      /* one shard of several, named by itself */
     bool is_in_pieces; /* one shard of several, without what its weights are decoded with:
                           none is marked */
     /*
@@ -90,6 +91,11 @@ berth_status berthi_checkpoint_read(const berth_checkpoint *checkpoint, uint64_t
  * that of the first plain numbers, by name; else BF16.
  */
 int32_t berthi_checkpoint_dtype(const berth_checkpoint *checkpoint);
+/*
+ * True for 8-bit floats that are numbers where they have no scales; of one shard by itself
+ * these may lie in another.
+ */
+bool berthi_checkpoint_has_small_numbers(const berth_checkpoint *checkpoint, int32_t dtype);
 
 /* The first step of an opening: keeps config.json, and what it says. */
 berth_status berthi_checkpoint_read_config(berth_checkpoint *checkpoint,

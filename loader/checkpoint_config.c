@@ -84,6 +84,12 @@ berthi_checkpoint_parse_config(const berth_checkpoint *c, berth_context *context
                              BERTHI_JSON_NONFINITE, &origin, out, error);
 }
 
+bool
+berthi_checkpoint_has_small_numbers(const berth_checkpoint *checkpoint, int32_t dtype)
+{
+    return berthi_is_small_number(dtype) && !checkpoint->is_lone;
+}
+
 int32_t
 berthi_checkpoint_dtype(const berth_checkpoint *checkpoint)
 {

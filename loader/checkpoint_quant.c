@@ -112,7 +112,6 @@ berth_status
 berthi_checkpoint_classify(berth_checkpoint *checkpoint, berthi_findings *findings,
                            berth_error *error)
 {
-    const bool is_lone = is_lone_shard(checkpoint);
     const berthi_classify_source source = {
         .user = checkpoint,
         .count = checkpoint->table.entry_count,
@@ -123,17 +122,18 @@ berthi_checkpoint_classify(berth_checkpoint *checkpoint, berthi_findings *findin
         .mark = mark_tensor,
         .finding = findings->report,
         .finding_user = findings->user,
-        .keep_going = findings->keep_going && !is_lone,
+        .keep_going = findings->keep_going && !is_lone_shard(checkpoint),
     };
     berth_status status = berthi_classify_run(checkpoint->context, &source,
                                               &checkpoint->config, &checkpoint->quantized,
                                               error);
 
+    checkpoint->is_lone = is_lone_shard(checkpoint);
     if (status == BERTH_OK)
         return note_method(checkpoint, error);
     berthi_findings_keep_name(findings, checkpoint->quantized.blamed,
                               checkpoint->quantized.blamed_length);
-    if (is_lone && status == BERTH_EFORMAT) {
+    if (checkpoint->is_lone && status == BERTH_EFORMAT) {
         forget_marks(checkpoint);
         checkpoint->is_in_pieces = true;
         checkpoint->quantized.parameter_count = count_elements(&checkpoint->table);

@@ -5,7 +5,6 @@
  */
 #include <string.h>
 
-#include "kernels/number.h"
 #include "loader/estimate_api.h"
 #include "loader/estimate_weight.h"
 #include "quant/architecture.h"
@@ -58,7 +57,7 @@ can_describe(listing *l, const berthi_entry *entry, source_tensor *out)
         out->rank = entry->rank;
         out->elements = berthi_entry_elements(c->table.text, entry);
         out->dtype = entry->dtype;
-        if (berthi_is_small_number(entry->dtype)) {
+        if (berthi_checkpoint_has_small_numbers(c, entry->dtype)) {
             out->dtype = l->shape->numbers.dtype;
             out->stored = entry->end - entry->begin;
         }

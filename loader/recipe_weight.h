@@ -45,9 +45,11 @@ berthi_recipe_values_dtype(const berthi_recipe *recipe, const berthi_recipe_weig
     const berthi_quantized *const record = berthi_recipe_record(recipe, weight);
     const int32_t dtype =
         record != NULL ? record->dtype : berthi_recipe_entry(recipe, weight)->dtype;
+    const bool is_cast =
+        record != NULL ? dtype < 0
+                       : berthi_checkpoint_has_small_numbers(recipe->checkpoint, dtype);
 
-    return dtype < 0 || (record == NULL && berthi_is_small_number(dtype)) ? recipe->dtype
-                                                                         : dtype;
+    return is_cast ? recipe->dtype : dtype;
 }
 
 /* Rows and columns of what is stored: those that are read, or `turned`. */

@@ -61,7 +61,7 @@ add(making *m, const char *name, uint64_t rows, uint64_t columns)
 }
 
 static const char *
-make(bool is_small)
+make_named(bool is_small, const char *file)
 {
     static const char *const squares[] = { "q_proj", "k_proj", "v_proj", "o_proj" };
     const char *const folder = fixture_folder();
@@ -78,7 +78,7 @@ make(bool is_small)
     add(&m, "model.layers.0.post_attention_layernorm.weight", HIDDEN, 0);
     add(&m, "model.norm.weight", HIDDEN, 0);
     add(&m, "lm_head.weight", WORDS, HIDDEN);
-    (void)fixture_finish(m.builder, fixture_format("%s/model.safetensors", folder));
+    (void)fixture_finish(m.builder, fixture_format("%s/%s", folder, file));
     fixture_text(fixture_format("%s/config.json", folder),
                  fixture_format(
                      "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "
@@ -88,6 +88,12 @@ make(bool is_small)
                      "\"torch_dtype\": \"bfloat16\", \"tie_word_embeddings\": false}",
                      HIDDEN, INNER, WORDS));
     return folder;
+}
+
+static const char *
+make(bool is_small)
+{
+    return make_named(is_small, "model.safetensors");
 }
 
 static bool
@@ -152,6 +158,42 @@ test_kept(void)
     options.keep_count = 1;
     a = loaded_quantized(make(true), &options);
     CHECK(has_same(a, loaded_quantized(make(false), &options), "model.safetensors"));
+}
+
+/* So many tensors, all of this dtype. */
+static void
+check_dtypes(const char *folder, int32_t dtype, uint64_t expected)
+{
+    berth_checkpoint_summary summary;
+    berth_checkpoint *checkpoint;
+    berth_context *context;
+
+    T_REQUIRE(berth_context_create(NULL, &context, NULL) == BERTH_OK);
+    T_REQUIRE(berth_checkpoint_open(context, folder, NULL, &checkpoint, NULL) == BERTH_OK);
+    berth_checkpoint_get(checkpoint, &summary);
+    CHECK_EQ(summary.tensor_count, expected);
+    for (uint64_t i = 0; i < summary.tensor_count; i++) {
+        berth_tensor tensor;
+
+        CHECK_EQ(berth_checkpoint_tensor(checkpoint, i, &tensor), BERTH_OK);
+        CHECK_EQ(tensor.dtype, dtype);
+    }
+    berth_checkpoint_close(checkpoint);
+    berth_context_destroy(context);
+}
+
+/* Of one shard by itself the scales may lie in another: what is stored stays. */
+static void
+test_lone_shard(void)
+{
+    static const char file[] = "model-00001-of-00002.safetensors";
+    const char *const path = fixture_format("%s/%s", make_named(true, file), file);
+
+    for (size_t i = 0; i < WAYS; i++) {
+        const berth_plan_options options = options_of(&ways[i]);
+
+        check_dtypes(loaded_quantized(path, &options), BERTH_F8_E4M3, 12);
+    }
 }
 
 /* Digests of all berths; the number of them. `out_bytes`: of them all. */
@@ -259,6 +301,7 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_converted);
     T_RUN(test_kept);
+    T_RUN(test_lone_shard);
     T_RUN(test_loaded);
     T_RUN(test_loaded_as_stored);
     T_RUN(test_estimated);

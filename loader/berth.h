@@ -1380,10 +1380,12 @@ typedef enum berth_stacks {
 
 typedef struct berth_plan_options {
     size_t struct_size;    /* set by berth_plan_options_init()                        */
-    /* What is placed: as in berth_convert_options. NATIVE: as it is stored, or cast to
-       dtype. Of the other lines up to `rules` `like`, and with `mode` the list of modules
-       to skip, are read then; double_quant, a block_size that is none, and a NULL in a
-       list are BERTH_EINVAL; the rest has no effect.                                 */
+    /* What is placed: as in berth_convert_options, but that weights which transformers
+       divides or joins as it loads them are quantized, too: no loader has to do that
+       with codes that lie in memory alone. NATIVE: as it is stored, or cast to dtype. Of
+       the other lines up to `rules` `like`, and with `mode` the list of modules to skip,
+       are read then; double_quant, a block_size that is none, and a NULL in a list are
+       BERTH_EINVAL; the rest has no effect.                                          */
     int32_t type;
     int32_t dtype;         /* loaded as; -1: the model's, NATIVE: as stored. NATIVE leaves
                               NF4, FP4 and INT8 alone, and decodes other encodings    */

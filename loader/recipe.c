@@ -384,22 +384,28 @@ make(berthi_recipe *recipe, const berth_convert_options *options,
     return status;
 }
 
-/* Everything but the new tensors. */
 static berth_status
-init(berthi_recipe *recipe, const berth_convert_options *options, const char *architectures,
+init(berthi_recipe *recipe, berth_context *context, const berth_checkpoint *checkpoint,
+     const berth_convert_options *options, const char *architectures, bool is_written,
      berth_error *error)
 {
     berth_status status;
 
-    berthi_arena_init(&recipe->arena, recipe->context, BERTHI_PURPOSE_TENSORS, ARENA_BLOCK);
+    memset(recipe, 0, sizeof *recipe);
     recipe->era = BERTHI_ERA_HF5;
     if (options->like != NULL && !berthi_era_can_parse(options->like, &recipe->era))
-        status = berthi_fail_argument(error, "like",
-                                      "is none of hf5, hf5.14, hf5.0 and hf4");
-    else
-        status = list_weights(recipe, error);
+        return berthi_fail_argument(error, "like",
+                                    "is none of hf5, hf5.14, hf5.0 and hf4");
+    recipe->context = context;
+    recipe->checkpoint = checkpoint;
+    recipe->is_written = is_written;
+    recipe->keeps_foreign = !is_written && options->type == BERTH_ENCODING_NATIVE;
+    berthi_arena_init(&recipe->arena, context, BERTHI_PURPOSE_TENSORS, ARENA_BLOCK);
+    status = list_weights(recipe, error);
     if (status == BERTH_OK)
         status = make(recipe, options, architectures, error);
+    if (status == BERTH_OK && is_written)
+        status = list_outputs(recipe, error);
     if (status != BERTH_OK)
         berthi_recipe_fini(recipe);
     return status;
@@ -410,28 +416,16 @@ berthi_recipe_init(berthi_recipe *recipe, berth_context *context,
                    const berth_checkpoint *checkpoint,
                    const berth_convert_options *options, berth_error *error)
 {
-    berth_status status;
-
-    *recipe = (berthi_recipe){ .context = context, .checkpoint = checkpoint };
-    status = init(recipe, options, NULL, error);
-    if (status == BERTH_OK) {
-        status = list_outputs(recipe, error);
-        if (status != BERTH_OK)
-            berthi_recipe_fini(recipe);
-    }
-    return status;
+    return init(recipe, context, checkpoint, options, NULL, true, error);
 }
 
 berth_status
 berthi_recipe_init_decided(berthi_recipe *recipe, berth_context *context,
-                             const berth_checkpoint *checkpoint,
-                             const berth_convert_options *options,
-                             const char *architectures, berth_error *error)
+                           const berth_checkpoint *checkpoint,
+                           const berth_convert_options *options,
+                           const char *architectures, berth_error *error)
 {
-    *recipe = (berthi_recipe){ .context = context,
-                               .checkpoint = checkpoint,
-                               .keeps_foreign = options->type == BERTH_ENCODING_NATIVE };
-    return init(recipe, options, architectures, error);
+    return init(recipe, context, checkpoint, options, architectures, false, error);
 }
 
 void

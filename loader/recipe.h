@@ -54,6 +54,7 @@ typedef struct berthi_recipe {
     int32_t dtype;            /* that the model is loaded as */
     berthi_era era;
     bool keeps_foreign;       /* encodings that berth does not decode are no failure */
+    bool is_written;          /* to files, for loaders; else it only lies in memory */
     berthi_recipe_weight *weights; /* in bytewise order of the stored names */
     uint32_t weight_count;
     uint32_t weight_capacity;
@@ -91,9 +92,11 @@ berth_status berthi_recipe_init(berthi_recipe *recipe, berth_context *context,
                                 const berth_convert_options *options,
                                 berth_error *error);
 /*
- * Only decides: `tensors` and `outputs` stay empty. Where nothing is to be quantized, what
- * berth does not decode stays as it is. Model classes are those described in the file at
- * this path; NULL: those built in. Fails with ARCHITECTURES_JSON, or as reading it does, too.
+ * Only decides, for what is encoded on its way into memory: `tensors` and `outputs` stay
+ * empty, and what loaders could not divide or join as codes is quantized, too. Where nothing is
+ * to be quantized, what berth does not decode stays as it is. Model classes are those described
+ * in the file at this path; NULL: those built in. Fails with ARCHITECTURES_JSON, or as reading
+ * it does, too.
  */
 berth_status berthi_recipe_init_decided(berthi_recipe *recipe, berth_context *context,
                                         const berth_checkpoint *checkpoint,

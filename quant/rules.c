@@ -9,6 +9,7 @@
 
 #include "kernels/number.h"
 #include "quant/glob.h"
+#include "quant/stored.h"
 
 #define ARENA_BLOCK 4096u
 
@@ -241,6 +242,19 @@ can_follow_rules(berthi_rules *rules, candidate *c)
     return false;
 }
 
+/* Codes that loaders would not find again, or would take for numbers to divide or join. */
+static bool
+is_remade(const berthi_rules *rules, const candidate *c)
+{
+    const int32_t type = rules->options.type;
+
+    if (rules->options.takes_remade)
+        return c->parameter->remade != NULL
+               && !berthi_stored_can_name(c->tensor.name, c->tensor.name_length, type);
+    return c->parameter->remade != NULL
+           || (c->parameter->is_alone && type == BERTH_ENCODING_INT8);
+}
+
 /* As that release of transformers does it. */
 static void
 follow_era(berthi_rules *rules, candidate *c)
@@ -260,8 +274,7 @@ follow_era(berthi_rules *rules, candidate *c)
         leave(c, (berthi_cause)obstacle, 0);
     else if ((skip = berthi_skip_list_find(&rules->skips, parameter)) != BERTHI_NO_SKIP)
         leave(c, BERTHI_CAUSE_SKIPPED, skip);
-    else if (parameter->remade != NULL
-             || (parameter->is_alone && rules->options.type == BERTH_ENCODING_INT8))
+    else if (is_remade(rules, c))
         leave(c, BERTHI_CAUSE_REMADE, 0);
     else if (is_layer)
         quantize_layer(rules, c);

@@ -9,7 +9,8 @@
  *   2  rules     the user's file, line by line: berth-rules(5)
  *   3  era       what that release of transformers quantizes: linear layers
  *                that its skip list (rules_skip.h) does not name; with
- *                `takes_experts` also experts that the model fuses
+ *                `takes_experts` also experts that the model fuses, with
+ *                `takes_remade` weights that it divides or joins as it loads
  *
  * and what is to be quantized then has to match one of `only`, if there is any.
  * A rule or glob that has decided nothing is a mistake of whoever wrote it:
@@ -83,6 +84,7 @@ typedef struct berthi_rules_options {
     const char *const *skips;
     uint32_t skip_count;
     bool takes_experts;
+    bool takes_remade;       /* for memory alone: no loader has to divide or join the codes */
     const char *const *keep; /* globs on whole names of the checkpoint */
     uint32_t keep_count;
     const char *const *only;

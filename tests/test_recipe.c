@@ -316,6 +316,32 @@ test_names_of_mxfp4(void)
 }
 
 /* Wide codes hold whole elements only; the name of row maxima needs a "weight". */
+/* Loaders cannot divide codes, which nobody has to do with those that lie in memory alone. */
+static void
+test_remade(void)
+{
+    static const char fused[] = "nomic_bert.encoder.layers.0.attn.Wqkv.weight";
+    const berth_convert_options options = options_of(BERTH_ENCODING_NF4);
+    berthi_recipe in_memory;
+    made m;
+
+    begin(&m,
+          "BF16 96x32 nomic_bert.encoder.layers.0.attn.Wqkv.weight\n"
+          "BF16 32x32 nomic_bert.encoder.layers.0.attn.out_proj.weight\n",
+          "{\"architectures\": [\"NomicBertForMaskedLM\"], "
+          "\"model_type\": \"nomic_bert\"}\n",
+          &options);
+    CHECK_EQ(m.status, BERTH_OK);
+    check_weight(&m, fused, BERTH_ENCODING_NATIVE, BERTH_BF16, true, 1);
+    T_REQUIRE(CHECK_EQ(berthi_recipe_init_decided(&in_memory, m.context, m.checkpoint,
+                                                  &options, NULL, &m.error),
+                       BERTH_OK));
+    CHECK_EQ(in_memory.quantized_count, 2);
+    CHECK_EQ(in_memory.output_count, 0);
+    berthi_recipe_fini(&in_memory);
+    end(&m);
+}
+
 static void
 test_refusals(void)
 {
@@ -377,6 +403,7 @@ main(int argc, char **argv)
     T_RUN(test_turned);
     T_RUN(test_fused_pieces);
     T_RUN(test_names_of_mxfp4);
+    T_RUN(test_remade);
     T_RUN(test_refusals);
     T_RUN(test_faults);
     T_MAIN_END;

@@ -354,6 +354,46 @@ test_remade(void)
     }
 }
 
+/* What is encoded on its way into memory no loader has to divide, join or find again. */
+static void
+test_remade_in_memory(void)
+{
+    static const char in_proj[] =
+        "vision_model.transformer.resblocks.0.attn.in_proj_weight";
+    berthi_rules_options options = { .takes_remade = true };
+    ruled s;
+
+    for (size_t i = 0; i < sizeof remade / sizeof *remade; i++) {
+        char text[512];
+
+        snprintf(text, sizeof text, "class %s\nconfig {}\nBF16 24x8 %s\n",
+                 remade[i].class_name, remade[i].weight);
+        s = ruled_read(context, text);
+        options = ruled_skips(&s, BERTHI_ERA_HF5, "[]");
+        options.takes_remade = true;
+        ruled_set(&s, options, NULL);
+        if (!CHECK_EQ(ruled_is_quantized(&s, remade[i].weight), true))
+            T_NOTE("%s", remade[i].weight);
+        ruled_end(&s);
+    }
+    s = ruled_read(context, "class DeepseekV4ForCausalLM\nconfig {}\nBF16 8x8 head.weight\n");
+    options = ruled_skips(&s, BERTHI_ERA_HF5, "[]");
+    options.type = BERTH_ENCODING_INT8;
+    options.takes_remade = true;
+    ruled_set(&s, options, NULL);
+    CHECK_EQ(ruled_is_quantized(&s, "head.weight"), true);
+    ruled_end(&s);
+    /* INT8 calls its statistics by the module, which this name does not tell. */
+    s = ruled_read(context, "class Step3p7ForConditionalGeneration\nconfig {}\n"
+                   "BF16 24x8 vision_model.transformer.resblocks.0.attn.in_proj_weight\n");
+    options = ruled_skips(&s, BERTHI_ERA_HF5, "[]");
+    options.type = BERTH_ENCODING_INT8;
+    options.takes_remade = true;
+    ruled_set(&s, options, NULL);
+    ruled_check(&s, in_proj, "not loaded as stored");
+    ruled_end(&s);
+}
+
 /* What INT8 has beside a weight is looked for by another module's name; 4 bits have theirs. */
 static void
 test_alone(void)
@@ -649,6 +689,7 @@ main(int argc, char **argv)
     T_RUN(test_experts);
     T_RUN(test_stacked_experts);
     T_RUN(test_remade);
+    T_RUN(test_remade_in_memory);
     T_RUN(test_alone);
     T_RUN(test_not_remade);
     T_RUN(test_obstacles);

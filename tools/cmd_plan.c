@@ -107,6 +107,9 @@ static const char *const plan_description[] = {
     "With --mode or --like the map is that of transformers, mistakes and refusals "
     "included, and --max-memory is read as it reads it; with --device-map it is given. "
     "Sizes and predictions are berth's own in either case.",
+    "Weights that transformers divides or joins as it loads them, such as one of queries, keys "
+    "and values for three layers, are quantized as they are stored; berth quantize leaves them "
+    "plain, because loaders cannot do that with the codes of a file.",
     "With --train each device has room for gradients, optimizer states and what the "
     "backward pass keeps; states of paged optimizers lie on the host or the disk where "
     "they do not fit, and the plan says what a step costs, but for multiplying. By a --device-map "

@@ -53,7 +53,8 @@ static const char *const quantize_description[] = {
     "plain than transformers would, it lists them as modules to skip.",
     "Weights that transformers divides, joins or whose rows it moves as it loads them, such as "
     "one of queries, keys and values for three layers, stay plain: it cannot do that with codes. "
-    "A rule that names them quantizes them, for other loaders.",
+    "A rule that names them quantizes them, for other loaders. Plans and loads of the "
+    "checkpoint itself quantize them.",
     "Shards are filled as transformers fills them: pieces of one tensor of the model, such "
     "as experts that are left plain, stay in one file, however large that gets.",
     "Warnings tell of a model without config.json, which no loader will know, of one shard "

@@ -143,6 +143,72 @@ lay_out(listing *l, const berthi_json_value *config, const char *config_file,
     return status;
 }
 
+/* ------------------------------------------------------- modules that are not stored so */
+
+/*
+ * Of how many modules the numbers are, in equal parts of its rows: those that the library
+ * makes of one weight as it loads it.
+ */
+static uint32_t
+count_modules(const listing *l, uint32_t position)
+{
+    const source_tensor *const tensor = &l->tensors[position];
+    const berthi_words modules = l->architecture->parameter_of[position]->remade;
+    uint32_t count = 0;
+
+    while (modules != NULL && modules[count] != NULL)
+        count++;
+    if (count < 2 || tensor->rank != 2 || tensor->elements == 0 || tensor->stored > 0
+        || tensor->shape[0] % count != 0)
+        return 1;
+    return count;
+}
+
+/* The weight that was added last is one of each module. */
+static void
+divide(berth_shape *shape, berthi_words modules, uint32_t count)
+{
+    berthi_weight *const first = &shape->weights[shape->model.weight_count - 1];
+
+    first->shape[0] /= count;
+    for (uint32_t i = 0; i < count; i++) {
+        first[i] = *first;
+        first[i].module = modules[i];
+    }
+    shape->model.weight_count += count - 1;
+}
+
+/* The library makes one module of this weight and the one before, which lies beside it. */
+static bool
+is_joined(const listing *l, uint32_t position)
+{
+    const berthi_parameter *const own = l->architecture->parameter_of[position];
+    const berthi_parameter *before;
+
+    if (position == 0 || own->remade == NULL || own->remade[1] != NULL)
+        return false;
+    before = l->architecture->parameter_of[position - 1];
+    return own->remade == before->remade && own->module != NULL && before->module != NULL
+           && own->module->parent == before->module->parent
+           && !berthi_weight_is_second(before, position - 1);
+}
+
+/* Their rows are those of one weight. */
+static bool
+can_join(berth_shape *shape, const char *module)
+{
+    berthi_weight *const before = &shape->weights[shape->model.weight_count - 1];
+    const berthi_weight *const behind = before + 1;
+
+    if (before->rank != 2 || behind->rank != 2 || before->shape[1] != behind->shape[1]
+        || before->dtype != behind->dtype || before->role != behind->role
+        || before->stored > 0 || behind->stored > 0)
+        return false;
+    before->module = module;
+    before->shape[0] += behind->shape[0];
+    return true;
+}
+
 /* -------------------------------------------------------------------- everything */
 
 static berth_status
@@ -151,20 +217,27 @@ add_weight(listing *l, berthi_weight_source *source, uint32_t position, berth_er
     berthi_decision decision = berthi_rules_decide(l->rules, position);
     berth_shape *const shape = l->shape;
     berthi_weight *const weight = &shape->weights[shape->model.weight_count];
+    const berthi_parameter *const parameter = l->architecture->parameter_of[position];
     berthi_model_tensor tensor;
+    uint32_t modules;
 
-    if (berthi_weight_is_second(l->architecture->parameter_of[position], position))
+    if (berthi_weight_is_second(parameter, position))
         return BERTH_OK;
     decision.is_transposed = decision.is_transposed && !l->tensors[position].is_turned;
     get_tensor(l, position, &tensor);
     if (!berthi_weight_can_describe(source, &tensor, position, &decision, weight))
         return berthi_fail_memory(error, "the list of weights");
     weight->stored = l->tensors[position].stored;
-    weight->is_f32 = l->architecture->parameter_of[position]->dtype == BERTH_F32;
+    weight->is_f32 = parameter->dtype == BERTH_F32;
     weight->is_f32_in_bf16 = decision.dtype == BERTH_F32;
     weight->is_f32_in_f16 =
         berthi_rules_decide(l->rules_f16, position).dtype == BERTH_F32;
+    if (is_joined(l, position) && can_join(shape, parameter->remade[0]))
+        return BERTH_OK;
     shape->model.weight_count++;
+    modules = count_modules(l, position);
+    if (modules > 1)
+        divide(shape, parameter->remade, modules);
     return BERTH_OK;
 }
 
@@ -183,9 +256,10 @@ make(listing *l, const berthi_json_value *config, const char *config_file,
     if (status != BERTH_OK)
         return status;
     source.architecture = l->architecture;
-    shape->weight_capacity = l->count;
-    shape->weights = berthi_memory_array(shape->context, BERTHI_PURPOSE_TENSORS, l->count,
-                                         sizeof *shape->weights);
+    for (uint32_t i = 0; i < l->count; i++)
+        shape->weight_capacity += count_modules(l, i);
+    shape->weights = berthi_memory_array(shape->context, BERTHI_PURPOSE_TENSORS,
+                                         shape->weight_capacity, sizeof *shape->weights);
     if (shape->weights == NULL)
         return berthi_fail_memory(error, "the list of weights");
     for (uint32_t i = 0; i < l->count && status == BERTH_OK; i++)

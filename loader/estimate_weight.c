@@ -222,6 +222,7 @@ berthi_weight_rules(int32_t dtype)
         .type = BERTH_ENCODING_NF4,
         .dtype = dtype,
         .takes_experts = true,
+        .takes_remade = true,
     };
 }
 

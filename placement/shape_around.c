@@ -15,18 +15,6 @@ has_object(const berthi_json_value *root, const char *key)
     return berthi_json_kind_of(berthi_json_get(root, key)) == BERTHI_JSON_OBJECT;
 }
 
-/* The object of the language model. T5Gemma's is a decoder beside its encoder. */
-static const berthi_json_value *
-find_model(const berthi_json_value *root)
-{
-    const char *type = "";
-
-    if (berthi_json_can_read_string(berthi_json_find(root, "model_type"), &type)
-        && strcmp(type, "t5gemma") == 0 && has_object(root, "decoder"))
-        return berthi_json_find(root, "decoder");
-    return berthi_config_find_language(root);
-}
-
 /*
  * Whether an object is a model's: it names its type. Of MPT's attention, which is none, the name
  * is empty.
@@ -61,7 +49,7 @@ berthi_shape_read_around(berthi_shape_reading *r)
 {
     berthi_shape *const shape = r->shape;
 
-    r->model = find_model(r->root);
+    r->model = berthi_config_find_language(r->root);
     shape->has_tower = has_tower(r->root, r->model);
     shape->is_inner = r->model != r->root;
     shape->is_quantized = has_object(r->root, "quantization_config")

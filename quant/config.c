@@ -182,15 +182,27 @@ take_quantization(reading *r, const berthi_json_value *object)
         config->quant_method = "bitsandbytes";
 }
 
+/* Other models have a "decoder", too, which need not be one of words. */
+static bool
+is_t5gemma(const berthi_json_value *root)
+{
+    const char *type = "";
+
+    return berthi_json_can_read_string(berthi_json_find(root, "model_type"), &type)
+           && strcmp(type, "t5gemma") == 0;
+}
+
 const berthi_json_value *
 berthi_config_find_language(const berthi_json_value *root)
 {
-    static const char *const nests[] = { "text_config", "llm_config", "language_config" };
+    static const char *const nests[] = { "decoder", "text_config", "llm_config",
+                                         "language_config" };
     const berthi_json_value *const thinker = berthi_json_find(root, "thinker_config");
+    const size_t first = is_t5gemma(root) ? 0 : 1;
 
     if (thinker != NULL)
         root = thinker;
-    for (size_t i = 0; i < sizeof nests / sizeof *nests; i++) {
+    for (size_t i = first; i < sizeof nests / sizeof *nests; i++) {
         const berthi_json_value *const nest = berthi_json_get(root, nests[i]);
 
         if (berthi_json_kind_of(nest) == BERTHI_JSON_OBJECT)

@@ -51,7 +51,7 @@ typedef struct berthi_config {
 
 /*
  * The object of the language model: the first that is there, or the root. Qwen's Omni models
- * have it one deeper, beside a model that talks.
+ * have it one deeper, beside a model that talks; T5Gemma's is a decoder beside its encoder.
  */
 const berthi_json_value *berthi_config_find_language(const berthi_json_value *root);
 

@@ -126,6 +126,16 @@ test_dtypes(void)
         { "{\"dtype\": \"bfloat16\", \"torch_dtype\": \"float16\"}", "bfloat16", BERTH_BF16 },
         { "{\"dtype\": null, \"torch_dtype\": \"float16\"}", "float16", BERTH_F16 },
         { "{\"dtype\": \"auto\"}", "auto", -1 },
+        /* A decoder beside its encoder, and what others call so. */
+        { "{\"model_type\": \"t5gemma\", \"encoder\": {\"dtype\": \"float32\"}, "
+          "\"decoder\": {\"dtype\": \"float16\"}}",
+          "float16", BERTH_F16 },
+        { "{\"model_type\": \"t5gemma\", \"dtype\": \"bfloat16\", "
+          "\"decoder\": {\"dtype\": \"float16\"}}",
+          "bfloat16", BERTH_BF16 },
+        { "{\"model_type\": \"t5gemma\", \"decoder\": 1}", "", -1 },
+        { "{\"model_type\": \"encoder-decoder\", \"decoder\": {\"dtype\": \"float16\"}}",
+          "", -1 },
         { "{\"text_config\": {\"dtype\": \"bfloat16\"}}", "bfloat16", BERTH_BF16 },
         { "{\"text_config\": {\"torch_dtype\": \"float16\"}}", "float16", BERTH_F16 },
         { "{\"dtype\": \"float32\", \"text_config\": {\"dtype\": \"bfloat16\"}}", "float32",

@@ -65,6 +65,34 @@ part_of(const berthi_shape *numbers, const char *rest, uint64_t length)
     return berthi_min_u64(number, numbers->family->parts - 1u);
 }
 
+/* The last part of the module's name that is no number: of "embed.0.weight" "embed". */
+static berthi_text
+name_of(const berthi_parameter *parameter)
+{
+    berthi_text rest = { parameter->name, parameter->name_length };
+    berthi_text last;
+
+    if (berthi_text_ends(rest, ".weight"))
+        rest.length -= strlen(".weight");
+    do {
+        uint64_t begin = rest.length;
+
+        while (begin > 0 && rest.bytes[begin - 1] != '.')
+            begin--;
+        last = (berthi_text){ rest.bytes + begin, rest.length - begin };
+        rest.length = begin - (begin > 0);
+    } while (rest.length > 0 && last.length > 0 && last.bytes[0] >= '0'
+             && last.bytes[0] <= '9');
+    return last;
+}
+
+/* T5's table of distances, which its first layer has for all of them. */
+static bool
+is_distances(berthi_text name)
+{
+    return berthi_text_ends(name, "relative_attention_bias");
+}
+
 /* The kind of the language model's layer that a parameter is in. */
 static uint32_t
 kind_of(berthi_weight_source *source, const berthi_parameter *parameter)
@@ -76,7 +104,8 @@ kind_of(berthi_weight_source *source, const berthi_parameter *parameter)
     uint64_t number;
     uint64_t end;
 
-    if (berthi_weight_is_of_tower(name, length) || !has_number(name, length, &number, &end))
+    if (berthi_weight_is_of_tower(name, length) || is_distances(name_of(parameter))
+        || !has_number(name, length, &number, &end))
         return BERTHI_NO_LAYER;
     if (is_encoder && number < numbers->encoder_layers)
         return numbers->encoder_kinds[number];
@@ -122,24 +151,40 @@ is_one_expert(const berthi_parameter *parameter)
     return false;
 }
 
+/* A table whose rows are looked up, whatever stands around it: its norm is none. */
+static bool
+is_table(const berthi_parameter *parameter)
+{
+    const berthi_text name = name_of(parameter);
+
+    return parameter->rank >= 2
+           && (has_word(name.bytes, name.length, "embed") || berthi_text_is(name, "wte")
+               || berthi_text_is(name, "wpe") || berthi_text_is(name, "shared")
+               || is_distances(name));
+}
+
+static bool
+is_head(const berthi_weight_source *source, const berthi_parameter *parameter)
+{
+    const char *const head = source->architecture->head;
+    const size_t length = strlen(head);
+
+    return length > 0 && parameter->name_length > length
+           && memcmp(parameter->name, head, length) == 0 && parameter->name[length] == '.';
+}
+
 static int32_t
 role_of(const berthi_weight_source *source, const berthi_parameter *parameter,
         const berthi_decision *decision)
 {
-    const char *const head = source->architecture->head;
-    const size_t head_length = strlen(head);
-
     if (decision->encoding != BERTH_ENCODING_NATIVE)
         return decision->is_per_expert || parameter->is_experts || is_one_expert(parameter)
                    ? BERTHI_WEIGHT_EXPERT
                    : BERTHI_WEIGHT_LINEAR;
-    if (head_length > 0 && parameter->name_length > head_length
-        && memcmp(parameter->name, head, head_length) == 0
-        && parameter->name[head_length] == '.')
+    /* FSMT calls its table of words the head; what multiplies lies beside it. */
+    if (is_head(source, parameter) && !berthi_text_is(name_of(parameter), "embed_tokens"))
         return BERTHI_WEIGHT_HEAD;
-    if (has_word(parameter->name, parameter->name_length, "embed")
-        || has_word(parameter->name, parameter->name_length, "wte")
-        || has_word(parameter->name, parameter->name_length, "wpe"))
+    if (is_table(parameter))
         return BERTHI_WEIGHT_EMBEDDING;
     return BERTHI_WEIGHT_OTHER;
 }

@@ -137,7 +137,7 @@ estimate_of(const berth_shape *shape, const way *w)
     return estimate;
 }
 
-/* False: some part that takes memory is of another size. */
+/* False: some part is of another size, be it one that is only read. */
 static bool
 is_same(const berth_estimate *a, const berth_estimate *b, const char **key)
 {
@@ -153,8 +153,7 @@ is_same(const berth_estimate *a, const berth_estimate *b, const char **key)
         CHECK_EQ(berth_estimate_get_part(a, i, &one), BERTH_OK);
         CHECK_EQ(berth_estimate_get_part(b, i, &other), BERTH_OK);
         *key = one.key;
-        if (strcmp(one.key, other.key) != 0
-            || (one.place != BERTH_PLACE_NONE && one.bytes != other.bytes))
+        if (strcmp(one.key, other.key) != 0 || one.bytes != other.bytes)
             return false;
     }
     return first.part_count == second.part_count;

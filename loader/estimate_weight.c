@@ -93,6 +93,15 @@ is_distances(berthi_text name)
     return berthi_text_ends(name, "relative_attention_bias");
 }
 
+/* Of "altup_projections.0.weight" the number counts matrices, not layers. */
+static bool
+is_of_list(const char *rest, uint64_t length)
+{
+    const berthi_text text = { rest, length };
+
+    return berthi_text_is(text, ".weight") || berthi_text_is(text, ".bias");
+}
+
 /* The kind of the language model's layer that a parameter is in. */
 static uint32_t
 kind_of(berthi_weight_source *source, const berthi_parameter *parameter)
@@ -105,7 +114,8 @@ kind_of(berthi_weight_source *source, const berthi_parameter *parameter)
     uint64_t end;
 
     if (berthi_weight_is_of_tower(name, length) || is_distances(name_of(parameter))
-        || !has_number(name, length, &number, &end))
+        || !has_number(name, length, &number, &end)
+        || is_of_list(name + end, length - end))
         return BERTHI_NO_LAYER;
     if (is_encoder && number < numbers->encoder_layers)
         return numbers->encoder_kinds[number];
@@ -157,7 +167,7 @@ is_table(const berthi_parameter *parameter)
 {
     const berthi_text name = name_of(parameter);
 
-    return parameter->rank >= 2
+    return parameter->rank >= 2 && !parameter->is_linear
            && (has_word(name.bytes, name.length, "embed") || berthi_text_is(name, "wte")
                || berthi_text_is(name, "wpe") || berthi_text_is(name, "shared")
                || is_distances(name));

@@ -171,7 +171,7 @@ berthi_shape_add_router(berthi_shape_making *m, const berthi_layer *layer)
     const uint64_t choices = layer->experts + 1;
     const uint64_t layers = m->count;
 
-    m->role = BERTHI_WEIGHT_OTHER;
+    m->role = BERTHI_WEIGHT_LINEAR;
     m->has_bias = true;
     berthi_shape_add_linear(m, "down_proj", width, shape->hidden);
     berthi_shape_add_linear(m, "fc1", width, width);

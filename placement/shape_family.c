@@ -160,11 +160,12 @@ static const berthi_family families[] = {
     { .model_type = "kolibri1", .names = &llama, .flags = F(HEAD_NORMS) | F(CORRECTION),
       .norms = 4 },
     { .model_type = "laguna", .names = &llama, .norms = 2, .dense = 1, .head_dim = 128,
-      .flags = F(HEAD_NORMS) | F(CORRECTION), .traits = T(HEAD_GATES) },
+      .flags = F(HEAD_NORMS) | F(CORRECTION), .traits = T(HEAD_GATES) | T(CAST_CHOICE) },
     { .model_type = "lfm2", .names = &lfm2, .flags = F(HEAD_NORMS) | F(TIES) | F(LISTED),
       .norms = 2 },
     { .model_type = "lfm2_moe", .names = &lfm2, .norms = 2,
-      .flags = F(HEAD_NORMS) | F(TIES) | F(LISTED) | F(CORRECTION) },
+      .flags = F(HEAD_NORMS) | F(TIES) | F(LISTED) | F(CORRECTION),
+      .own_f32 = NAMES("correction") },
     { .model_type = "lfm3", .names = &lfm3, .norms = 4, .head_dim = 128,
       .flags = F(HEAD_NORMS) | F(TIES) | F(FIRST_DIFFERS),
       .window = BERTHI_WINDOW_PATTERN, .pattern = 4,
@@ -214,7 +215,7 @@ static const berthi_family families[] = {
     { .model_type = "olmo3", .names = &llama, .flags = F(WIDE_NORMS), .norms = 2,
       .window = BERTHI_WINDOW_PATTERN, .pattern = 4 },
     { .model_type = "olmo_hybrid", .names = &llama, .flags = F(WIDE_NORMS), .norms = 2,
-      .state = BERTHI_STATE_APART },
+      .state = BERTHI_STATE_APART, .own_f32 = NAMES("A_log") },
     { .model_type = "olmoe", .names = &llama, .flags = F(WIDE_NORMS), .norms = 2 },
     { .model_type = "openai-gpt", .names = &gpt2, .flags = GPT2_FLAGS | F(NO_LAST_NORM),
       .norms = 2 },
@@ -287,7 +288,7 @@ static const berthi_family families[] = {
     { .model_type = "zamba2", .names = &fused_up, .norms = 1, .flags = F(TIES) | F(FUSED_UP),
       .traits = T(SHARED_BLOCKS), .state = BERTHI_STATE_MAMBA2 },
     { .model_type = "zaya", .names = &llama, .norms = 2, .head_dim = 128, .flags = F(TIES),
-      .traits = T(MIXED_HEADS) },
+      .traits = T(MIXED_HEADS) | T(ONE_TENSOR), .own_f32 = NAMES("balancing_biases") },
 };
 
 static const berthi_family *

@@ -149,8 +149,9 @@ berthi_shape_add_asking(berthi_shape_making *m, const berthi_layer *layer)
 }
 
 /*
- * NeoMME's: pictures, how words are widened and, in a head that is not tied, narrowed; and what the
- * first and the last layer that see all add to values.
+ * NeoMME's: pictures, how words are widened and, in a head that is not tied, narrowed (else with
+ * the same matrix, which stays plain then); and what the first and the last layer that see all add
+ * to values.
  */
 static void
 add_patches(berthi_shape_making *m)
@@ -167,8 +168,11 @@ add_patches(berthi_shape_making *m)
     berthi_shape_add_matrix(m, "value_embeddings", BERTHI_WEIGHT_EMBEDDING,
                             shape->vocabulary, layer->kv_heads * layer->key_dim);
     m->count = shape->has_head && !shape->ties_embeddings ? 2 : 1;
-    berthi_shape_add_matrix(m, "embedding_projection", BERTHI_WEIGHT_LINEAR, hidden,
-                            shape->embedding);
+    if (shape->has_head && shape->ties_embeddings)
+        (void)berthi_shape_add_derived(m, "embedding_projection", hidden, shape->embedding);
+    else
+        berthi_shape_add_matrix(m, "embedding_projection", BERTHI_WEIGHT_LINEAR, hidden,
+                                shape->embedding);
     m->count = 1;
 }
 

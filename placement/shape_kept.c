@@ -58,6 +58,22 @@ is_named(const berthi_weight *weight, const char *const *names)
     return false;
 }
 
+/* XLNet's attention is no layers: of each head a matrix, in one tensor that nothing adapts. */
+static bool
+is_bare_heads(const berthi_family *family)
+{
+    return family->traits & BERTHI_TRAIT_SEGMENTS && !(family->traits & BERTHI_TRAIT_BLOCKS);
+}
+
+static void
+take_layer_away(berthi_weight *weight)
+{
+    weight->role = BERTHI_WEIGHT_OTHER;
+    weight->shape[0] *= weight->shape[1];
+    weight->shape[1] = 0;
+    weight->rank = 1;
+}
+
 /*
  * Layers of a derived class are quantized nowhere, nor are those that `_keep_in_fp32_modules`
  * names: in f16 they stay f32. What its strict sister names is f32 in bf16, too, but quantized.
@@ -75,6 +91,8 @@ berthi_shape_leave_plain(berthi_weight_list *list, const berthi_family *family)
         weight->is_f32 = is_named(weight, family->own_f32);
         weight->is_f32_in_f16 |= is_kept || is_f32;
         weight->is_f32_in_bf16 |= is_f32;
+        if (is_bare_heads(family) && weight->is_f32 && weight->rank == 2)
+            take_layer_away(weight);
         if (weight->role != BERTHI_WEIGHT_LINEAR || (!is_derived && !is_kept))
             continue;
         weight->role = BERTHI_WEIGHT_OTHER;

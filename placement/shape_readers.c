@@ -154,7 +154,8 @@ const berthi_family berthi_family_readers[] = {
     { .model_type = "xlnet", .names = &xlnet, .norms = 2,
       .flags = F(PLAIN_MLP) | F(MLP_BIAS) | F(NORM_BIAS) | F(TIES) | F(CLASSIC) | F(BOTH_WAYS)
                | F(NO_TYPES) | F(NO_LAST_NORM),
-      .traits = T(BARE_HEAD) | T(SEGMENTS) },
+      .traits = T(BARE_HEAD) | T(SEGMENTS),
+      .own_f32 = NAMES("q", "k", "v", "o", "r", "r_bias", "seg_embed", "mask_emb") },
     { .model_type = "xmod", .names = &bert, .norms = 2, .flags = BERT_FLAGS | F(PADDED),
       .traits = T(POOLER) | T(ADAPTERS) },
     { .model_type = "yoso", .names = &bert, .norms = 2, .flags = BERT_FLAGS | F(TWO_ROWS),

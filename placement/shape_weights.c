@@ -125,6 +125,18 @@ add_block_index(berthi_shape_making *m)
     berthi_shape_add_norms(m, shape->index_dim, 2);
 }
 
+/* Zaya's are of this token and of the one before, half of them each. */
+static void
+add_values(berthi_shape_making *m, uint64_t values, uint64_t inputs)
+{
+    if (!berthi_shape_has_trait(m, BERTHI_TRAIT_MIXED_HEADS)) {
+        berthi_shape_add_linear(m, m->shape->family->names->value, values, inputs);
+        return;
+    }
+    berthi_shape_add_linear(m, "v_proj_current", values / 2, inputs);
+    berthi_shape_add_linear(m, "v_proj_delayed", values / 2, inputs);
+}
+
 /* Queries, keys, values and output of one attention, which looks at what is `source` wide. */
 static void
 add_heads(berthi_shape_making *m, const berthi_layer *layer, uint64_t hidden, uint64_t source)
@@ -153,7 +165,7 @@ add_heads(berthi_shape_making *m, const berthi_layer *layer, uint64_t hidden, ui
             berthi_shape_add_linear(m, names->key, keys, source);
         m->has_bias = m->shape->has_attention_bias;
         if (!layer->shares_cache && !layer->has_equal_values)
-            berthi_shape_add_linear(m, names->value, values, source);
+            add_values(m, values, source);
     }
     m->has_bias = m->shape->has_output_bias;
     berthi_shape_add_linear(m, names->output, hidden, layer->heads * layer->value_dim);

@@ -26,15 +26,39 @@ from transformers.quantizers.base import get_keys_to_not_convert
 from transformers.quantizers.quantizers_utils import should_convert_module
 
 # What made.py's sizes do not go with.
-CHANGES = {"bailing_hybrid": {"num_experts_per_token": 2}, "deepseek_v4": {"o_groups": 2},
+TWO_KINDS = ["linear_attention", "full_attention"]
+WINDOWS = ["sliding_attention", "full_attention"]
+MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 16}
+CHANGES = {"bailing_hybrid": {"num_experts_per_token": 2},
+           "bamba": MAMBA | {"attn_layer_indices": [1]},
+           "deepseek_v4": {"o_groups": 2},
+           "esmc": {"num_key_value_heads": 4},
            "fsmt": {"pad_token_id": 1},
-           "kimi_linear": {"num_experts_per_token": 2},
+           "gemma3n_text": {"intermediate_size": [176, 176], "layer_types": WINDOWS,
+                            "activation_sparsity_pattern": [0.95, 0.0],
+                            "num_kv_shared_layers": 0},
+           "gemma4_text": {"layer_types": WINDOWS, "per_layer_config": {1: {"head_dim": 32}}},
+           "gemma4_unified_text": {"layer_types": WINDOWS,
+                                   "per_layer_config": {1: {"head_dim": 32}}},
            "glm_moe_dsa": {"indexer_types": ["full", "full"]},
+           "gpt_neo": {"attention_types": [[["global", "local"], 1]],
+                       "attention_layers": ["global", "local"]},
+           "granitemoehybrid": MAMBA | {"layer_types": TWO_KINDS},
            "hy_v4": {"indexer_types": ["full", "full"]},
+           "kimi_linear": {"num_experts_per_token": 2},
+           "laguna": {"num_attention_heads_per_layer": [4, 4]},
+           "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
            "longcat_flash": {"expert_ffn_hidden_size": 48, "moe_topk": 2, "zero_expert_num": 0,
                              "qk_head_dim": 32},
+           "luke": {"entity_vocab_size": 50, "entity_emb_size": 48},
+           "mamba2": {"num_heads": 8, "head_dim": 16},
+           "neomme": {"layer_types": WINDOWS, "per_layer_config": {}},
            "nllb-moe": {"encoder_sparse_step": 2, "decoder_sparse_step": 2},
-           "xlstm": {"embedding_dim": 64}}
+           "olmo_hybrid": {"layer_types": TWO_KINDS},
+           "roc_bert": {"pronunciation_vocab_size": 91, "shape_vocab_size": 99},
+           "xlnet": {"d_head": 16},
+           "xlstm": {"embedding_dim": 64},
+           "zaya": {"num_experts_per_tok": 1}}
 # Whose part for words alone is described nowhere: the whole of it, without what sees and hears.
 WHOLE = {"glm4v_moe_text": "Glm4vMoeForConditionalGeneration",
          "minimax_m3_vl_text": "MiniMaxM3SparseForConditionalGeneration",
@@ -85,8 +109,17 @@ def folded(tensors):
             yield f"{name} {dtype} {'x'.join(map(str, shape)) or '-'}"
 
 
+def untie(model):
+    """As it is when the library asks, before anything is loaded."""
+    for name in model.all_tied_weights_keys:
+        owner, _, last = name.rpartition(".")
+        own = model.get_parameter(name).clone()
+        setattr(model.get_submodule(owner), last, torch.nn.Parameter(own))
+
+
 def quantized(model):
     """Elements of what the library quantizes."""
+    untie(model)
     # As its quantizers ask: what the strict list alone names is quantized.
     kept = get_keys_to_not_convert(model) + list(model._keep_in_fp32_modules or [])
     return sum(module.weight.numel() for name, module in model.named_modules()

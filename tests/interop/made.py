@@ -60,7 +60,7 @@ def part_of(key, model_type):
     return values
 
 
-def config_for(name):
+def config_for(name, **changes):
     """Of the class, and of other types those parts that the name has behind it."""
     class_ = class_of(name).config_class
     parts = dict(part.split("=") for part in name.partition(":")[2].split(",") if part)
@@ -68,13 +68,14 @@ def config_for(name):
     for key in ("transformers_version", "model_type", "architectures"):
         values.pop(key, None)
     values.update((key, part_of(key, model_type)) for key, model_type in parts.items())
+    values.update(changes)  # now: some classes look at once whether all goes together
     return class_(**values)
 
 
 def make(name, folder, most=4_000_000, **changes):
     """Saves a random bf16 model of this class, or raises."""
     class_ = class_of(name)
-    config = config_for(name)
+    config = config_for(name, **changes)
     for key, value in changes.items():
         setattr(config, key, value)
     with torch.device("meta"):

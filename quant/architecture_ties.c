@@ -5,6 +5,10 @@
  */
 #include "quant/architecture_build.h"
 
+#include <stdlib.h>
+
+#define TIES_MOST 1048576u /* of layers with each other */
+
 /* "tie_word_embeddings" of a part of config.json; false: it says nothing. */
 static bool
 has_tie_flag(const build_scope *scope, const char *part, bool *out)
@@ -96,9 +100,120 @@ berthi_build_compare_numbers(berthi_text a, berthi_text b)
     return 0;
 }
 
+/*
+ * Zamba's layers that share their weights. Files hold one copy, which does not tell who has
+ * it, too: all of them have a matrix of their own called "linear". They take turns where
+ * there are several copies.
+ */
+typedef struct sharing {
+    const char *pattern; /* of what they share, '*' for the layer first */
+    uint64_t prefix;     /* its length to there */
+    berthi_text *layers; /* their numbers, in order */
+    uint32_t count;
+    uint32_t copies;
+} sharing;
+
+/* The number of the layer in a name that begins as the pattern does. */
+static berthi_text
+layer_of(const sharing *s, berthi_text name)
+{
+    uint64_t end = s->prefix;
+
+    while (end < name.length && build_is_digit(name.bytes[end]))
+        end++;
+    return (berthi_text){ name.bytes + s->prefix, end - s->prefix };
+}
+
+static int
+compare_layers(const void *left, const void *right)
+{
+    return berthi_build_compare_numbers(*(const berthi_text *)left,
+                                        *(const berthi_text *)right);
+}
+
+static uint32_t
+count_copies(const build_scope *scope)
+{
+    uint64_t copies = 1;
+
+    (void)berthi_json_can_read_unsigned(
+        berthi_json_get(berthi_build_part(scope, ""), "num_mem_blocks"), &copies);
+    return copies < 1 || copies > UINT32_MAX ? 1 : (uint32_t)copies;
+}
+
+static bool
+is_own_matrix(const sharing *s, berthi_text name)
+{
+    static const char own[] = ".linear.weight";
+    const bool begins =
+        name.length > s->prefix && memcmp(name.bytes, s->pattern, (size_t)s->prefix) == 0;
+    const berthi_text layer = begins ? layer_of(s, name) : (berthi_text){ "", 0 };
+
+    return layer.length > 0 && name.length == s->prefix + layer.length + strlen(own)
+           && memcmp(layer.bytes + layer.length, own, strlen(own)) == 0;
+}
+
+static void
+list_layers(berthi_build *build, sharing *s)
+{
+    const berthi_architecture *const made = build->made;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < made->parameter_count; i++)
+        count += is_own_matrix(s, build_name(made->parameters[i]));
+    s->layers = count > 0 ? berthi_build_alloc(build, count, sizeof *s->layers) : NULL;
+    for (uint32_t i = 0; s->layers != NULL && i < made->parameter_count; i++)
+        if (is_own_matrix(s, build_name(made->parameters[i])))
+            s->layers[s->count++] = layer_of(s, build_name(made->parameters[i]));
+    if (s->count > 0)
+        qsort(s->layers, s->count, sizeof *s->layers, compare_layers);
+}
+
+static sharing
+find_sharing(berthi_build *build, const build_scope *scope, const char *pattern)
+{
+    sharing s = { .pattern = pattern,
+                  .prefix = strcspn(pattern, "*"),
+                  .copies = count_copies(scope) };
+
+    list_layers(build, &s);
+    return s;
+}
+
+/* Whose copy the layer holds: its position, or the number of layers. */
+static uint32_t
+find_copy(const sharing *s, berthi_text name)
+{
+    const berthi_text layer = layer_of(s, name);
+    const berthi_text *const found =
+        s->count > 0
+            ? bsearch(&layer, s->layers, s->count, sizeof *s->layers, compare_layers)
+            : NULL;
+
+    return found == NULL || found - s->layers >= (ptrdiff_t)s->copies
+               ? s->count
+               : (uint32_t)(found - s->layers);
+}
+
+/* What this name is called in the layers that have the same copy. */
+static void
+share(berthi_build *build, const sharing *s, berthi_text name)
+{
+    const berthi_text rest = { name.bytes + s->prefix + layer_of(s, name).length,
+                               name.length - s->prefix - layer_of(s, name).length };
+    const uint32_t copy = find_copy(s, name);
+
+    for (uint64_t i = copy + (uint64_t)s->copies; i < s->count; i += s->copies) {
+        const berthi_text begin =
+            join_texts(build, (berthi_text){ s->pattern, s->prefix }, s->layers[i]);
+
+        add_tie(build, join_texts(build, begin, rest), name);
+    }
+}
+
 /* All that match share the memory of the first one. */
 static void
-tie_alike(berthi_build *build, const char *pattern)
+tie_to_first(berthi_build *build, const char *pattern)
 {
     const berthi_architecture *const made = build->made;
     berthi_text first = { NULL, 0 };
@@ -116,6 +231,25 @@ tie_alike(berthi_build *build, const char *pattern)
         if (name.bytes != first.bytes
             && berthi_build_is_match(pattern, name.bytes, name.length))
             add_tie(build, name, first);
+    }
+}
+
+/* In the model every layer has what the first ones store. */
+static void
+tie_alike(berthi_build *build, const build_scope *scope, const char *pattern)
+{
+    const berthi_architecture *const made = build->made;
+    const sharing s = find_sharing(build, scope, pattern);
+
+    if (s.count == 0) {
+        tie_to_first(build, pattern);
+        return;
+    }
+    for (uint32_t i = 0; i < made->parameter_count && build->status == BERTH_OK; i++) {
+        const berthi_text name = build_name(made->parameters[i]);
+
+        if (berthi_build_is_match(pattern, name.bytes, name.length))
+            share(build, &s, name);
     }
 }
 
@@ -184,7 +318,16 @@ can_read_line(berthi_build *build, const build_scope *scope, const berthi_json_v
     return replacing == NULL || replacing->is_tower;
 }
 
-/* At most one for each line of the descriptions and each parameter it matches. */
+/* The most that one parameter that the line matches is tied to. */
+static uint64_t
+count_targets(berthi_build *build, const build_scope *scope, const line *l)
+{
+    if (!berthi_text_is_same(l->target, l->source))
+        return 1;
+    return berthi_max_u64(find_sharing(build, scope, l->source.bytes).count, 1);
+}
+
+/* As many for each line of the descriptions and each parameter it matches. */
 static bool
 can_hold_ties(berthi_build *build)
 {
@@ -197,13 +340,22 @@ can_hold_ties(berthi_build *build)
              at != NULL; at = berthi_json_next(at), count++) {
             line l;
 
-            if (can_read_line(build, scope, at, &l)
-                && strchr(l.source.bytes, '*') != NULL)
-                for (uint32_t i = 0; i < made->parameter_count; i++)
-                    count += berthi_build_is_match(l.source.bytes,
-                                                   made->parameters[i]->name,
-                                                   made->parameters[i]->name_length);
+            uint64_t targets;
+
+            if (!can_read_line(build, scope, at, &l)
+                || strchr(l.source.bytes, '*') == NULL)
+                continue;
+            targets = count_targets(build, scope, &l);
+            for (uint32_t i = 0; i < made->parameter_count; i++)
+                if (berthi_build_is_match(l.source.bytes, made->parameters[i]->name,
+                                          made->parameters[i]->name_length))
+                    count += targets;
         }
+    if (count > TIES_MOST + (uint64_t)made->parameter_count) {
+        berthi_build_fail(build, (berthi_text){ "", 0 }, count, TIES_MOST,
+                          "weights that are tied");
+        return false;
+    }
     build->made->ties = berthi_build_alloc(build, count, sizeof(berthi_tie));
     return build->made->ties != NULL;
 }
@@ -222,7 +374,7 @@ find_ties_of(berthi_build *build, const build_scope *scope)
         if (strchr(l.target.bytes, '*') == NULL)
             add_tie(build, l.target, l.source);
         else if (berthi_text_is_same(l.target, l.source))
-            tie_alike(build, l.source.bytes);
+            tie_alike(build, scope, l.source.bytes);
         else
             tie_each(build, l.target.bytes, l.source.bytes);
     }

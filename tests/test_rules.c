@@ -457,6 +457,50 @@ test_not_remade(void)
     ruled_end(&s);
 }
 
+/* ------------------------------------------------- layers that share their weights */
+
+#define SHARED(n) "model.layers." #n ".shared_transformer."
+#define OWN(n) "BF16 8x8 model.layers." #n ".linear.weight\n"
+
+/* Files hold one copy of what Zamba's layers share, and none says who the others are. */
+static void
+test_shared_by_layers(void)
+{
+    static const char text[] =
+        "class Zamba2ForCausalLM\nconfig {\"num_mem_blocks\": %u}\n"
+        "BF16 9x8 model.embed_tokens.weight\n" OWN(9) OWN(10) OWN(11)
+        "BF16 8x8 " SHARED(9) "self_attn.q_proj.weight\n"
+        "BF16 4x8 " SHARED(9) "feed_forward.gate_up_proj_adapter_list.0.0.weight\n"
+        "BF16 4x8 " SHARED(9) "feed_forward.gate_up_proj_adapter_list.1.0.weight\n"
+        "BF16 8x8 " SHARED(10) "self_attn.k_proj.weight\n";
+    static const char *const firsts[] = {
+        SHARED(9) "self_attn.q_proj.weight",
+        SHARED(9) "feed_forward.gate_up_proj_adapter_list.0.0.weight",
+        SHARED(9) "feed_forward.gate_up_proj_adapter_list.1.0.weight",
+    };
+    static const struct {
+        uint32_t blocks;
+        bool is_first_plain;
+        bool is_second_plain;
+    } cases[] = { { 1, true, true }, { 2, true, false }, { 3, false, false } };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char filled[sizeof text + 16];
+        ruled s;
+
+        snprintf(filled, sizeof filled, text, cases[i].blocks);
+        s = ruled_read(context, filled);
+        ruled_set(&s, (berthi_rules_options){ .era = BERTHI_ERA_HF5 }, NULL);
+        CHECK_EQ(ruled_is_quantized(&s, "model.layers.9.linear.weight"), true);
+        for (size_t k = 0; k < sizeof firsts / sizeof *firsts; k++)
+            CHECK_EQ(!ruled_is_quantized(&s, firsts[k]), cases[i].is_first_plain);
+        if (cases[i].blocks > 1) /* else that layer is none of its own */
+            CHECK_EQ(!ruled_is_quantized(&s, SHARED(10) "self_attn.k_proj.weight"),
+                     cases[i].is_second_plain);
+        ruled_end(&s);
+    }
+}
+
 /* -------------------------------------------------------------- other obstacles */
 
 static void
@@ -692,6 +736,7 @@ main(int argc, char **argv)
     T_RUN(test_remade_in_memory);
     T_RUN(test_alone);
     T_RUN(test_not_remade);
+    T_RUN(test_shared_by_layers);
     T_RUN(test_obstacles);
     T_RUN(test_rules_order);
     T_RUN(test_conditions);

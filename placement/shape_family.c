@@ -284,7 +284,7 @@ static const berthi_family families[] = {
       .flags = F(USE_BIAS) | F(ALL_STATE) | F(NO_LAST_NORM) | F(NEVER_TIES) },
     { .model_type = "youtu", .names = &llama, .flags = F(TIES), .norms = 2 },
     { .model_type = "zamba", .names = &llama, .norms = 1, .flags = F(TIES),
-      .traits = T(SHARED_BLOCKS), .state = BERTHI_STATE_MAMBA },
+      .traits = T(SHARED_BLOCKS), .state = BERTHI_STATE_MAMBA, .own_f32 = NAMES("A_log") },
     { .model_type = "zamba2", .names = &fused_up, .norms = 1, .flags = F(TIES) | F(FUSED_UP),
       .traits = T(SHARED_BLOCKS), .state = BERTHI_STATE_MAMBA2 },
     { .model_type = "zaya", .names = &llama, .norms = 2, .head_dim = 128, .flags = F(TIES),

@@ -86,13 +86,13 @@ add_block(berthi_shape_making *m, const berthi_layer *layer)
  * layers do not share. A list in the file says how many there are, whatever layers there are.
  */
 static uint64_t
-count_adapters(const berthi_shape *shape, uint64_t layers)
+count_adapters(const berthi_shape *shape, uint64_t layers, uint64_t first, uint64_t end)
 {
     const uint64_t blocks = shape->shared_blocks;
     const uint64_t all = shape->adapter_slots > 0 ? shape->adapter_slots : layers;
     uint64_t sum = 0;
 
-    for (uint64_t i = 0; i < berthi_min_u64(blocks, layers); i++) {
+    for (uint64_t i = first; i < end; i++) {
         const uint64_t copies = layers / blocks + (i < layers % blocks ? 1 : 0);
 
         sum += (all / blocks + (i < all % blocks ? 1 : 0))
@@ -101,29 +101,59 @@ count_adapters(const berthi_shape *shape, uint64_t layers)
     return sum;
 }
 
-void
-berthi_shape_add_shared(berthi_shape_making *m, const berthi_layer *layer)
+/* Blocks from `first` on, with what tells the layers apart that share them. */
+static void
+add_blocks(berthi_shape_making *m, const berthi_layer *layer, uint64_t first, uint64_t end)
 {
     const berthi_shape *const shape = m->shape;
-    const uint64_t hidden = shape->hidden;
     const uint64_t wide = shape->shared_width;
     const uint64_t layers = m->count;
 
-    berthi_shape_add_state(m);
-    berthi_shape_add_norms(m, hidden, 1);
-    if (layer->attention == BERTHI_ATTENTION_STATE)
-        return;
-    berthi_shape_add_matrix(m, "linear", m->role, hidden, hidden);
-    m->count = shape->adapter_rank > 0 ? count_adapters(shape, layers) : 0;
+    m->count =
+        shape->adapter_rank > 0 ? count_adapters(shape, layers, first, end) : 0;
     if (m->count > 0)
-        add_adapter(m, "gate_up_proj_adapter", 2 * layer->intermediate, hidden);
+        add_adapter(m, "gate_up_proj_adapter", 2 * layer->intermediate, shape->hidden);
     if (m->count > 0 && shape->adapts_attention) {
         add_adapter(m, "linear_q_adapter", wide, wide);
         add_adapter(m, "linear_k_adapter", wide, wide);
         add_adapter(m, "linear_v_adapter", wide, wide);
     }
-    m->count =
-        shape->ties_embeddings ? berthi_min_u64(shape->shared_blocks, layers) : layers;
-    add_block(m, layer);
+    m->count = shape->ties_embeddings ? end - first : layers;
+    if (end > first)
+        add_block(m, layer);
     m->count = layers;
+}
+
+/* What several layers hold is tied, which quantizers leave as it is. */
+static void
+leave_tied(berthi_weight_list *list, uint32_t first)
+{
+    for (uint32_t i = first; i < list->count; i++) {
+        berthi_weight *const weight = &list->items[i];
+
+        weight->is_derived = weight->role == BERTHI_WEIGHT_LINEAR;
+        weight->role = BERTHI_WEIGHT_OTHER;
+    }
+}
+
+void
+berthi_shape_add_shared(berthi_shape_making *m, const berthi_layer *layer)
+{
+    const berthi_shape *const shape = m->shape;
+    const uint64_t layers = m->count;
+    const uint64_t blocks = berthi_min_u64(shape->shared_blocks, layers);
+    /* They take turns: the first ones stand before a second layer, too. */
+    const uint64_t tied =
+        shape->ties_embeddings ? berthi_min_u64(blocks, layers - blocks) : 0;
+    uint32_t first;
+
+    berthi_shape_add_state(m);
+    berthi_shape_add_norms(m, shape->hidden, 1);
+    if (layer->attention == BERTHI_ATTENTION_STATE)
+        return;
+    berthi_shape_add_matrix(m, "linear", m->role, shape->hidden, shape->hidden);
+    first = m->out->count;
+    add_blocks(m, layer, 0, tied);
+    leave_tied(m->out, first);
+    add_blocks(m, layer, tied, blocks);
 }

@@ -368,6 +368,24 @@ add_lightning(berthi_shape_making *m, const berthi_state_layer *state)
                             state->value_heads * (1 + 2 * block + block * block));
 }
 
+/* What steps depend on: two layers, or of Zamba a matrix of each head in one tensor, no layer. */
+static void
+add_steps(berthi_shape_making *m, const berthi_state_layer *state)
+{
+    const uint64_t outputs = state->step_rank + 2 * state->key_dim;
+
+    if (berthi_shape_has_trait(m, BERTHI_TRAIT_SHARED_BLOCKS)) {
+        berthi_shape_add_vector(m, "x_proj", outputs * state->inner);
+        berthi_shape_add_vector(m, "dt_proj", state->inner * state->step_rank);
+        berthi_shape_add_vector(m, "dt_proj", state->inner);
+        return;
+    }
+    m->has_bias = false;
+    berthi_shape_add_linear(m, "x_proj", outputs, state->inner);
+    m->has_bias = true;
+    berthi_shape_add_linear(m, "dt_proj", state->inner, state->step_rank);
+}
+
 static void
 add_mamba(berthi_shape_making *m, const berthi_state_layer *state)
 {
@@ -376,10 +394,7 @@ add_mamba(berthi_shape_making *m, const berthi_state_layer *state)
 
     berthi_shape_add_linear(m, "in_proj", 2 * inner, hidden);
     add_convolution(m, inner);
-    m->has_bias = false;
-    berthi_shape_add_linear(m, "x_proj", state->step_rank + 2 * state->key_dim, inner);
-    m->has_bias = true;
-    berthi_shape_add_linear(m, "dt_proj", inner, state->step_rank);
+    add_steps(m, state);
     berthi_shape_add_vector(m, "A_log", inner * state->key_dim);
     berthi_shape_add_vector(m, "D", inner);
     if (state->has_norm)

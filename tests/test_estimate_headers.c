@@ -224,7 +224,7 @@ test_all_types(void)
         count++;
     }
     CHECK_EQ(*at, '\0');
-    CHECK_EQ(count, 204);
+    CHECK_EQ(count, 206);
     free(text);
 }
 

@@ -58,6 +58,13 @@ CHANGES = {"bailing_hybrid": {"num_experts_per_token": 2},
            "roc_bert": {"pronunciation_vocab_size": 91, "shape_vocab_size": 99},
            "xlnet": {"d_head": 16},
            "xlstm": {"embedding_dim": 64},
+           "zamba": {"layers_block_type": ["linear_attention", "hybrid", "hybrid"],
+                     "num_hidden_layers": 3,
+                     "attention_hidden_size": 128, "attention_head_dim": 32},
+           "zamba2": {"layers_block_type": ["linear_attention", "hybrid", "hybrid"],
+                      "hybrid_layer_ids": [1, 2], "num_hidden_layers": 3,
+                      "mamba_headdim": 16,
+                      "attention_hidden_size": 128, "attention_head_dim": 32},
            "zaya": {"num_experts_per_tok": 1}}
 # Whose part for words alone is described nowhere: the whole of it, without what sees and hears.
 WHOLE = {"glm4v_moe_text": "Glm4vMoeForConditionalGeneration",

@@ -260,8 +260,6 @@ HASH := $(shell printf '%s\n' '$(CC) $(COMPILER) $(MACHINE) $(ALL_CFLAGS) $(ALL_
     '$(CJSON_FLAGS) $(CUDA_FLAGS) $(NVCC_FOUND) $(NVCC_FLAGS) $(NVCC_CODE)' | cksum | cut -d' ' -f1)
 B := build/$(HASH)
 
-# All kernels are one file of the tests, of a minute with -O2, and as quick without.
-BODIES_LEVEL := $(if $(filter -O2,$(lastword $(filter -O%,$(ALL_CFLAGS)))),-O1)
 # Tests make up weights, and look for them again, in memory that no other thread knows: up to a
 # quarter of a test's time, were it watched. Nor is what runs the lanes of kernels, which are.
 UNWATCHED := $(if $(filter thread,$(SAN)),-fno-sanitize=thread)
@@ -275,7 +273,6 @@ file_flags = $(if $(filter %_avx2.c,$<),-mavx2 -mfma -mf16c)$(if \
     $(filter %_neondot.c,$<),-march=armv8.2-a+dotprod)$(if \
     $(filter quant/json.c,$<),$(CJSON_FLAGS))$(if \
     $(filter tools/llama_math.c,$<),-O3)$(if \
-    $(filter tests/simt_bodies.c,$<),$(BODIES_LEVEL))$(if \
     $(filter $(UNWATCHED_SOURCES),$<),$(UNWATCHED))$(if \
     $(filter loader/reader_uring.c,$<),$(if $(URING_LINK),-DBERTH_HAVE_URING))$(if \
     $(filter kernels/digest.c,$<),$(if $(DEFLATE_LINK),-DBERTH_HAVE_LIBDEFLATE))$(if \

@@ -12,7 +12,8 @@
 #include "kernels/simt_types.h"
 
 #define SIMT_IS_TIGHT 0
-#define SIMT_INLINE static inline __attribute__((always_inline, unused))
+/* Not always_inline: each constant's variant anew is minutes of a compiler for sanitizers. */
+#define SIMT_INLINE static inline __attribute__((unused))
 #define SIMT_UNROLL
 #define SIMT_NO_UNROLL
 #define SIMT_UNROLL_BY(turns)

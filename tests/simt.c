@@ -19,9 +19,9 @@
 #define SHARED_BYTES                                                                  \
     (SIMT_SHARED_BYTES + SIMT_MOST_ROOM + FIRST_BYTES + MOST_ARRAYS * FENCE_BYTES)
 #define FRESH 0xCD
-#define ROW_WORDS 4u /* of a lane's fragment of 16 x 16 numbers */
-#define COLUMN_WORDS 2u /* of 16 x 8 */
-#define MOST_WORDS (ROW_WORDS + COLUMN_WORDS)
+#define ROW_NUMBERS 8u /* of a lane's fragment of 16 x 16 numbers, two in a word */
+#define COLUMN_NUMBERS 4u /* of 16 x 8 */
+#define MOST_WORDS (ROW_NUMBERS + COLUMN_NUMBERS)
 #define MOST_COPIES 64u /* of a lane that are on their way */
 #define CTAS_WITH_EARLIER 2u /* of a launch, the first ones that run: it takes time */
 
@@ -508,6 +508,41 @@ half_of(uint32_t word, uint32_t half, bool is_bf16)
     return is_bf16 ? berthi_core_from_bf16(bits) : berthi_core_from_fp16(bits);
 }
 
+/* What the lane has of both matrices is handed out as floats: one lane decodes, many multiply. */
+static uint32_t
+exchange_numbers(const uint32_t *rows, const uint32_t *columns, bool is_bf16)
+{
+    float numbers[MOST_WORDS];
+    uint32_t words[MOST_WORDS];
+
+    for (uint32_t i = 0; i < ROW_NUMBERS; i++)
+        numbers[i] = half_of(rows[i / 2], i % 2, is_bf16);
+    for (uint32_t i = 0; i < COLUMN_NUMBERS; i++)
+        numbers[ROW_NUMBERS + i] = half_of(columns[i / 2], i % 2, is_bf16);
+    memcpy(words, numbers, sizeof words);
+    return exchange(words, MOST_WORDS);
+}
+
+/*
+ * A row's or column's 16 numbers, of which four lanes, from `first` on, have two of each half: that
+ * of the first half from their number `low` on, that of the second from `high` on.
+ */
+static void
+gather(double numbers[16], uint32_t first, uint32_t place, uint32_t low, uint32_t high)
+{
+    for (uint32_t p = 0; p < 4; p++) {
+        const uint32_t *const words = given(first + p, place, MOST_WORDS);
+        float pairs[4];
+
+        memcpy(pairs, words + low, 2 * sizeof pairs[0]);
+        memcpy(pairs + 2, words + high, 2 * sizeof pairs[0]);
+        for (uint32_t i = 0; i < 2; i++) {
+            numbers[p * 2 + i] = (double)pairs[i];
+            numbers[8 + p * 2 + i] = (double)pairs[2 + i];
+        }
+    }
+}
+
 /*
  * PTX has number (i, k) of 16 x 16 in word i / 8 + k / 8 * 2 of lane
  * i % 8 * 4 + k % 8 / 2, number (k, j) of 16 x 8 in word k / 8 of lane
@@ -519,24 +554,21 @@ berthi_simt_multiply(float *sums, const uint32_t *rows, const uint32_t *columns,
                      bool is_bf16)
 {
     const uint32_t own = machine.current % SIMT_WARP;
-    uint32_t words[MOST_WORDS];
-    uint32_t place;
+    const uint32_t place = exchange_numbers(rows, columns, is_bf16);
+    double of_row[2][16];
+    double of_column[2][16];
 
-    memcpy(words, rows, ROW_WORDS * sizeof words[0]);
-    memcpy(words + ROW_WORDS, columns, COLUMN_WORDS * sizeof words[0]);
-    place = exchange(words, MOST_WORDS);
+    for (uint32_t n = 0; n < 2; n++) {
+        gather(of_row[n], own / 4 * 4, place, n * 2, n * 2 + 4);
+        gather(of_column[n], (own % 4 * 2 + n) * 4, place, ROW_NUMBERS, ROW_NUMBERS + 2);
+    }
     for (uint32_t s = 0; s < 4; s++) {
-        const uint32_t i = own / 4 + s / 2 * 8;
-        const uint32_t j = own % 4 * 2 + s % 2;
-        double sum = sums[s];
+        const double *const row = of_row[s / 2];
+        const double *const column = of_column[s % 2];
+        double sum = (double)sums[s];
 
-        for (uint32_t k = 0; k < 16; k++) {
-            const uint32_t *const of_row = given(i % 8 * 4 + k % 8 / 2, place, MOST_WORDS);
-            const uint32_t *const of_column = given(j * 4 + k % 8 / 2, place, MOST_WORDS);
-
-            sum += (double)half_of(of_row[i / 8 + k / 8 * 2], k % 2, is_bf16)
-                   * (double)half_of(of_column[ROW_WORDS + k / 8], k % 2, is_bf16);
-        }
+        for (uint32_t k = 0; k < 16; k++)
+            sum += row[k] * column[k];
         sums[s] = (float)sum;
     }
 }

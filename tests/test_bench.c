@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_bench.c - links that are measured: against the words of simulated devices, in
- * files, in plans, and when things fail.
+ * files, in plans, and until somebody gives up.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -12,73 +12,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "kernels/fault.h"
 #include "kernels/sim.h"
 #include "kernels/sys.h"
 #include "placement/link.h"
-#include "tests/fault.h"
+#include "tests/benched.h"
 #include "tests/fixture.h"
 #include "tests/hung.h"
 #include "tests/leased.h"
 #include "tests/t.h"
-#include "tests/vacant.h"
 
 #define MIB (UINT64_C(1) << 20)
-
-/* A bench in a test: little memory, no time. */
-typedef struct benched {
-    berth_context *context;
-    berth_devices *devices;
-    berth_bench_options options;
-    berth_bench *bench;
-    berth_error error;
-} benched;
-
-static void
-begin(benched *b, const char *words)
-{
-    memset(b, 0, sizeof *b);
-    CHECK_EQ(berth_context_create(NULL, &b->context, NULL), BERTH_OK);
-    if (words != NULL)
-        CHECK_EQ(berth_devices_open(b->context, words, &b->devices, &b->error), BERTH_OK);
-    berth_bench_options_init(&b->options);
-    b->options.devices = b->devices;
-    b->options.seconds = 1e-6;
-    b->options.memory_bytes = 4 * MIB;
-    b->options.file_bytes = 4 * MIB;
-    b->options.ring_bytes = 1 * MIB;
-}
-
-static berth_status
-measure(benched *b, berth_bench **out)
-{
-    berth_job *job = NULL;
-    berth_status status = berth_bench_start(b->context, &b->options, &job, &b->error);
-
-    *out = NULL;
-    CHECK_EQ(status, b->error.status);
-    if (status != BERTH_OK) {
-        CHECK(job == NULL);
-        return status;
-    }
-    *out = (berth_bench *)(void *)b; /* to be set in any case */
-    status = berth_bench_finish(job, out, &b->error);
-    CHECK_EQ(status, b->error.status);
-    CHECK((status == BERTH_OK) == (*out != NULL));
-    return status;
-}
-
-static void
-end(benched *b)
-{
-    berth_memory_summary memory;
-
-    berth_bench_destroy(b->bench);
-    vacant_close(b->devices);
-    berth_context_memory(b->context, &memory);
-    CHECK_EQ(memory.current_bytes, 0);
-    berth_context_destroy(b->context);
-}
 
 /* The line of this kind and device; of several the last, or that without pins. */
 static berth_bench_line
@@ -124,14 +67,14 @@ test_links_of_a_device(void)
 {
     benched b;
 
-    begin(&b, "sim:1GiB,h2d=25GB/s,d2h=20GB/s,memory=900GB/s,latency=0ns");
-    CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
+    benched_begin(&b, "sim:1GiB,h2d=25GB/s,d2h=20GB/s,memory=900GB/s,latency=0ns");
+    CHECK_EQ(benched_measure(&b, &b.bench), BERTH_OK);
     check_near(&b, BERTH_BENCH_TO_DEVICE, 0, true, 25e9);
     check_near(&b, BERTH_BENCH_TO_DEVICE, 0, false, 12.5e9);
     check_near(&b, BERTH_BENCH_TO_HOST, 0, true, 20e9);
     check_near(&b, BERTH_BENCH_TO_HOST, 0, false, 10e9);
     check_near(&b, BERTH_BENCH_DEVICE_MEMORY, 0, false, 900e9);
-    end(&b);
+    benched_end(&b);
 }
 
 /* What a copy takes beyond its bytes hardly counts: copies grow until it does not. */
@@ -140,11 +83,11 @@ test_latency_hardly_counts(void)
 {
     benched b;
 
-    begin(&b, "sim:1GiB,h2d=25GB/s");
+    benched_begin(&b, "sim:1GiB,h2d=25GB/s");
     b.options.memory_bytes = 256 * MIB;
-    CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
+    CHECK_EQ(benched_measure(&b, &b.bench), BERTH_OK);
     check_near(&b, BERTH_BENCH_TO_DEVICE, 0, true, 25e9);
-    end(&b);
+    benched_end(&b);
 }
 
 /* Bytes of one look at a memory that is soon through with copies of 256 KiB. */
@@ -155,14 +98,14 @@ measure_memory(void)
     uint64_t bytes;
     benched b;
 
-    begin(&b, "sim:1GiB,memory=900GB/s");
+    benched_begin(&b, "sim:1GiB,memory=900GB/s");
     b.options.memory_bytes = MIB;
-    CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
+    CHECK_EQ(benched_measure(&b, &b.bench), BERTH_OK);
     check_near(&b, BERTH_BENCH_DEVICE_MEMORY, 0, false, 900e9);
     line = find(b.bench, BERTH_BENCH_TO_DEVICE, 0, true);
     CHECK_LE(line.bytes, 31 * (MIB / 4));
     bytes = find(b.bench, BERTH_BENCH_DEVICE_MEMORY, 0, false).bytes;
-    end(&b);
+    benched_end(&b);
     return bytes;
 }
 
@@ -189,15 +132,15 @@ test_slow_links_get_small_copies(void)
     benched b;
     berth_bench_line line;
 
-    begin(&b, "sim:1GiB,h2d=10MB/s,d2h=10GB/s,latency=0ns");
+    benched_begin(&b, "sim:1GiB,h2d=10MB/s,d2h=10GB/s,latency=0ns");
     b.options.memory_bytes = 64 * MIB;
-    CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
+    CHECK_EQ(benched_measure(&b, &b.bench), BERTH_OK);
     check_near(&b, BERTH_BENCH_TO_DEVICE, 0, true, 10e6);
     line = find(b.bench, BERTH_BENCH_TO_DEVICE, 0, true);
     CHECK_EQ(line.bytes, MIB);
     line = find(b.bench, BERTH_BENCH_TO_HOST, 0, true);
     CHECK_EQ(line.bytes, 16 * MIB);
-    end(&b);
+    benched_end(&b);
 }
 
 /* Everything takes up to so much longer, and never less. */
@@ -208,14 +151,14 @@ test_jitter_stays_in_its_bounds(void)
         berth_bench_line line;
         benched b;
 
-        begin(&b, fixture_format("sim:1GiB,h2d=25GB/s,latency=0ns,jitter=20%%,seed=%u",
+        benched_begin(&b, fixture_format("sim:1GiB,h2d=25GB/s,latency=0ns,jitter=20%%,seed=%u",
                                  seed));
         b.options.seconds = 0.05;
-        CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
+        CHECK_EQ(benched_measure(&b, &b.bench), BERTH_OK);
         line = find(b.bench, BERTH_BENCH_TO_DEVICE, 0, true);
         CHECK_LE(line.rate, UINT64_C(25000000000));
         CHECK_GE(line.rate, UINT64_C(20800000000));
-        end(&b);
+        benched_end(&b);
     }
 }
 
@@ -224,8 +167,8 @@ test_devices_that_share_a_link(void)
 {
     benched b;
 
-    begin(&b, "sim:1GiB,h2d=24GB/s,latency=0ns,root=1*3;sim:1GiB,h2d=10GB/s,latency=0ns");
-    CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
+    benched_begin(&b, "sim:1GiB,h2d=24GB/s,latency=0ns,root=1*3;sim:1GiB,h2d=10GB/s,latency=0ns");
+    CHECK_EQ(benched_measure(&b, &b.bench), BERTH_OK);
     for (uint32_t d = 0; d < 3; d++) {
         check_near(&b, BERTH_BENCH_TO_DEVICE, d, true, 24e9);
         check_near(&b, BERTH_BENCH_TO_DEVICE_SHARED, d, true, 8e9);
@@ -233,7 +176,7 @@ test_devices_that_share_a_link(void)
     check_near(&b, BERTH_BENCH_TO_DEVICE, 3, true, 10e9);
     check_near(&b, BERTH_BENCH_TO_DEVICE_SHARED, 3, true, 10e9);
     CHECK_CONTAINS(berth_bench_links(b.bench), "\"cuda:3\"");
-    end(&b);
+    benched_end(&b);
 }
 
 static void
@@ -243,8 +186,8 @@ test_devices_that_refuse(void)
     benched b;
 
     /* No pinned memory: the link is what is left. */
-    begin(&b, "sim:1GiB,h2d=24GB/s,latency=0ns,pin=4KiB*2");
-    CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
+    benched_begin(&b, "sim:1GiB,h2d=24GB/s,latency=0ns,pin=4KiB*2");
+    CHECK_EQ(benched_measure(&b, &b.bench), BERTH_OK);
     line = find(b.bench, BERTH_BENCH_TO_DEVICE, 0, true);
     CHECK_EQ(line.rate, 0);
     CHECK_CONTAINS(line.words, "not pinned: ");
@@ -253,14 +196,14 @@ test_devices_that_refuse(void)
     CHECK_STR(line.words, "a device refuses pinned memory");
     check_near(&b, BERTH_BENCH_TO_DEVICE, 1, false, 12e9);
     CHECK_CONTAINS(berth_bench_links(b.bench), "12000");
-    end(&b);
+    benched_end(&b);
 
     /* Memory that does not suffice even for little: nothing is known of it. */
-    begin(&b, "sim:2MiB,h2d=24GB/s,latency=0ns");
-    CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
+    benched_begin(&b, "sim:2MiB,h2d=24GB/s,latency=0ns");
+    CHECK_EQ(benched_measure(&b, &b.bench), BERTH_OK);
     line = find(b.bench, BERTH_BENCH_DEVICE_MEMORY, 0, false);
     CHECK(line.rate > 0 || strcmp(line.words, "no room on the device") == 0);
-    end(&b);
+    benched_end(&b);
 }
 
 /* What products take beyond their bytes; of weights that are as large as there is room for. */
@@ -272,29 +215,29 @@ test_operations(void)
     benched b;
 
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) {
-        begin(&b, "sim:1GiB,h2d=25GB/s,memory=900GB/s,latency=0ns,operation=4us;"
+        benched_begin(&b, "sim:1GiB,h2d=25GB/s,memory=900GB/s,latency=0ns,operation=4us;"
                   "sim:1GiB,memory=90GB/s,latency=0ns,operation=50us");
         b.options.memory_bytes = memory[i];
-        CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
+        CHECK_EQ(benched_measure(&b, &b.bench), BERTH_OK);
         check_near(&b, BERTH_BENCH_OPERATION, 0, false, 1e6 / 4);
         check_near(&b, BERTH_BENCH_OPERATION, 1, false, 1e6 / 50);
         CHECK_CONTAINS(berth_bench_links(b.bench), "\"operation\": {\"nanoseconds\": ");
-        end(&b);
+        benched_end(&b);
     }
-    begin(&b, "sim:1GiB;sim:1MiB,operation=4us");
-    CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
+    benched_begin(&b, "sim:1GiB;sim:1MiB,operation=4us");
+    CHECK_EQ(benched_measure(&b, &b.bench), BERTH_OK);
     line = find(b.bench, BERTH_BENCH_OPERATION, 0, false);
     CHECK_EQ(line.rate, 0);
     CHECK_STR(line.words, "no time beyond their bytes");
     line = find(b.bench, BERTH_BENCH_OPERATION, 1, false);
     CHECK(line.rate > 0 || strcmp(line.words, "no room on the device") == 0);
-    end(&b);
-    begin(&b, "cpu");
-    CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
+    benched_end(&b);
+    benched_begin(&b, "cpu");
+    CHECK_EQ(benched_measure(&b, &b.bench), BERTH_OK);
     line = find(b.bench, BERTH_BENCH_OPERATION, 0, false);
     CHECK_EQ(line.rate, 0);
     CHECK_STR(line.words, "the host computes there");
-    end(&b);
+    benched_end(&b);
 }
 
 /* Memory of which only digests are kept takes part, too. */
@@ -303,12 +246,12 @@ test_digests_instead_of_bytes(void)
 {
     benched b;
 
-    begin(&b, "sim:4GiB,h2d=24GB/s,d2h=12GB/s,latency=0ns,backing=digest");
+    benched_begin(&b, "sim:4GiB,h2d=24GB/s,d2h=12GB/s,latency=0ns,backing=digest");
     b.options.memory_bytes = 256 * MIB;
-    CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
+    CHECK_EQ(benched_measure(&b, &b.bench), BERTH_OK);
     check_near(&b, BERTH_BENCH_TO_DEVICE, 0, true, 24e9);
     check_near(&b, BERTH_BENCH_TO_HOST, 0, true, 12e9);
-    end(&b);
+    benched_end(&b);
 }
 
 /* ---------------------------------------------------------------------- the host */
@@ -321,8 +264,8 @@ test_host(void)
     uint32_t threads = 0;
     benched b;
 
-    begin(&b, NULL);
-    CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
+    benched_begin(&b, NULL);
+    CHECK_EQ(benched_measure(&b, &b.bench), BERTH_OK);
     for (uint32_t i = 0; berth_bench_get(b.bench, i, &line) == BERTH_OK; i++) {
         CHECK_EQ(line.device, BERTH_NO_INDEX);
         CHECK_EQ(line.is_simulated, 0);
@@ -348,7 +291,7 @@ test_host(void)
     CHECK_STR(berth_bench_kind_name(BERTH_BENCH_OPERATION), "operation");
     CHECK(berth_bench_kind_name(BERTH_BENCH_OPERATION + 1) == NULL);
     CHECK(berth_bench_kind_name(-1) == NULL);
-    end(&b);
+    benched_end(&b);
 }
 
 /* A second bench of the same gets the better of both, and says how far they are apart. */
@@ -358,10 +301,10 @@ test_earlier(void)
     berth_bench *first;
     benched b;
 
-    begin(&b, "sim:1GiB,h2d=24GB/s,latency=0ns,jitter=30%");
-    CHECK_EQ(measure(&b, &first), BERTH_OK);
+    benched_begin(&b, "sim:1GiB,h2d=24GB/s,latency=0ns,jitter=30%");
+    CHECK_EQ(benched_measure(&b, &first), BERTH_OK);
     b.options.earlier = first;
-    CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
+    CHECK_EQ(benched_measure(&b, &b.bench), BERTH_OK);
     for (uint32_t i = 0; i < berth_bench_count(first); i++) {
         berth_bench_line before;
         berth_bench_line line;
@@ -380,9 +323,9 @@ test_earlier(void)
     b.options.folder = fixture_folder();
     b.options.earlier = b.bench;
     berth_bench_destroy(first);
-    CHECK_EQ(measure(&b, &first), BERTH_EINVAL);
+    CHECK_EQ(benched_measure(&b, &first), BERTH_EINVAL);
     CHECK_CONTAINS(b.error.message, "has an earlier bench of other things");
-    end(&b);
+    benched_end(&b);
 }
 
 /* ------------------------------------------------------------------------- reads */
@@ -395,10 +338,10 @@ test_reads_of_a_checkpoint(void)
     berth_bench_line line;
     benched b;
 
-    begin(&b, NULL);
+    benched_begin(&b, NULL);
     CHECK_EQ(berth_checkpoint_open(b.context, folder, NULL, &checkpoint, NULL), BERTH_OK);
     b.options.checkpoint = checkpoint;
-    CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
+    CHECK_EQ(benched_measure(&b, &b.bench), BERTH_OK);
     line = find(b.bench, BERTH_BENCH_READ_COLD, BERTH_NO_INDEX, false);
     CHECK_GT(line.rate, 0);
     CHECK_GT(line.bytes, 0);
@@ -410,7 +353,7 @@ test_reads_of_a_checkpoint(void)
     berth_bench_destroy(b.bench);
     b.bench = NULL;
     berth_checkpoint_close(checkpoint);
-    end(&b);
+    benched_end(&b);
 }
 
 /* A shard that somebody cuts while it is being measured. */
@@ -422,16 +365,16 @@ test_reads_of_a_shard_that_changes(void)
     berth_checkpoint *checkpoint;
     benched b;
 
-    begin(&b, NULL);
+    benched_begin(&b, NULL);
     CHECK_EQ(berth_checkpoint_open(b.context, folder, NULL, &checkpoint, NULL), BERTH_OK);
     b.options.checkpoint = checkpoint;
     T_REQUIRE(truncate(path, 1000000) == 0);
-    CHECK_EQ(measure(&b, &b.bench), BERTH_EIO);
+    CHECK_EQ(benched_measure(&b, &b.bench), BERTH_EIO);
     CHECK(b.error.reason == BERTH_REASON_TRUNCATED
           || b.error.reason == BERTH_REASON_CHANGED);
     CHECK_CONTAINS(b.error.file, "model");
     berth_checkpoint_close(checkpoint);
-    end(&b);
+    benched_end(&b);
 }
 
 static void
@@ -440,9 +383,9 @@ test_reads_of_a_folder(void)
     const char *const folder = fixture_folder();
     benched b;
 
-    begin(&b, NULL);
+    benched_begin(&b, NULL);
     b.options.folder = folder;
-    CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
+    CHECK_EQ(benched_measure(&b, &b.bench), BERTH_OK);
     CHECK_GT(find(b.bench, BERTH_BENCH_READ_COLD, BERTH_NO_INDEX, false).rate, 0);
     CHECK_LE(find(b.bench, BERTH_BENCH_READ_COLD, BERTH_NO_INDEX, false).bytes, 4 * MIB);
     CHECK_GT(find(b.bench, BERTH_BENCH_READ_WARM, BERTH_NO_INDEX, false).rate, 0);
@@ -450,44 +393,14 @@ test_reads_of_a_folder(void)
     berth_bench_destroy(b.bench);
 
     b.options.folder = fixture_format("%s/none", folder);
-    CHECK_EQ(measure(&b, &b.bench), BERTH_ENOENT);
+    CHECK_EQ(benched_measure(&b, &b.bench), BERTH_ENOENT);
     CHECK_CONTAINS(b.error.file, "/none");
     b.options.folder = folder;
     b.options.file_bytes = UINT64_C(1) << 40;
-    CHECK_EQ(measure(&b, &b.bench), BERTH_EIO);
+    CHECK_EQ(benched_measure(&b, &b.bench), BERTH_EIO);
     CHECK_EQ(b.error.reason, BERTH_REASON_DISK_FULL);
     CHECK_EQ(fixture_count(folder), 0);
-    end(&b);
-}
-
-/* The error is of the folder: its file has no name yet. */
-static void
-test_a_folder_that_takes_no_file(void)
-{
-    uint64_t refused = 0;
-    uint64_t nth = 0;
-    uint64_t failures;
-    benched b;
-
-    begin(&b, NULL);
-    b.options.folder = fixture_folder();
-    do {
-        berth_status status;
-
-        berthi_fault_arm(BERTHI_FAULT_SYSTEM, nth++, false);
-        status = measure(&b, &b.bench);
-        failures = berthi_fault_failures(BERTHI_FAULT_SYSTEM);
-        berthi_fault_disarm();
-        berth_bench_destroy(b.bench);
-        b.bench = NULL;
-        if (status == BERTH_OK || strstr(b.error.message, "a temporary file") == NULL)
-            continue;
-        refused++;
-        CHECK_STR(b.error.file, b.options.folder);
-        CHECK_CONTAINS(b.error.message, "creating a temporary file in the folder");
-    } while (failures > 0 && refused == 0);
-    CHECK_EQ(refused, 1);
-    end(&b);
+    benched_end(&b);
 }
 
 /* ------------------------------------------------------------------------- plans */
@@ -500,8 +413,8 @@ test_links_are_a_file_of_links(void)
     char text[4096];
     benched b;
 
-    begin(&b, "sim:1GiB,h2d=24GB/s,memory=480GB/s,latency=0ns,root=2*2");
-    CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
+    benched_begin(&b, "sim:1GiB,h2d=24GB/s,memory=480GB/s,latency=0ns,root=2*2");
+    CHECK_EQ(benched_measure(&b, &b.bench), BERTH_OK);
     snprintf(text, sizeof text, "%s", berth_bench_links(b.bench));
     CHECK_EQ(berthi_links_parse(text, strlen(text), "f", &links, &error), BERTH_OK);
     CHECK_EQ(links.count, 3); /* two GPUs and cpu; nothing was read */
@@ -521,7 +434,7 @@ test_links_are_a_file_of_links(void)
              find(b.bench, BERTH_BENCH_COPY, BERTH_NO_INDEX, false).rate);
     CHECK_CONTAINS(links.fingerprint, " cores, sim:0*2, ");
     CHECK_LT(strlen(links.fingerprint), BERTHI_FINGERPRINT);
-    end(&b);
+    benched_end(&b);
 }
 
 static void
@@ -533,8 +446,8 @@ test_plans_take_links(void)
     planned p;
     benched b;
 
-    begin(&b, "sim:1GiB,h2d=7GB/s,memory=70GB/s,latency=0ns,operation=9us");
-    CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
+    benched_begin(&b, "sim:1GiB,h2d=7GB/s,memory=70GB/s,latency=0ns,operation=9us");
+    CHECK_EQ(benched_measure(&b, &b.bench), BERTH_OK);
     berth_plan_options_init(&options);
     options.max_memory = "0=1GiB,cpu=1GiB";
     options.link_text = berth_bench_links(b.bench);
@@ -560,7 +473,7 @@ test_plans_take_links(void)
     CHECK_EQ(p.error.reason, BERTH_REASON_LINKS_JSON);
     CHECK_STR(p.error.file, "link_text");
     planned_end(&p);
-    end(&b);
+    benched_end(&b);
 }
 
 /* ------------------------------------------------------------- achieved, predicted */
@@ -612,8 +525,8 @@ see_predicted(const char *memory, const char *rates)
     char text[4096];
     benched b;
 
-    begin(&b, words);
-    CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
+    benched_begin(&b, words);
+    CHECK_EQ(benched_measure(&b, &b.bench), BERTH_OK);
     snprintf(text, sizeof text, "%s", berth_bench_links(b.bench));
     CHECK_EQ(berthi_links_parse(text, strlen(text), "f", &links, NULL), BERTH_OK);
     leased_begin(&l, leased_wide(10),
@@ -644,7 +557,7 @@ see_predicted(const char *memory, const char *rates)
     berthi_devices_at(l.devices, 0)->table->stream_destroy(
         berthi_devices_at(l.devices, 0), stream);
     leased_end(&l);
-    end(&b);
+    benched_end(&b);
 }
 
 static void
@@ -663,7 +576,7 @@ refuse(benched *b, const char *words)
 {
     berth_bench *bench;
 
-    CHECK_EQ(measure(b, &bench), BERTH_EINVAL);
+    CHECK_EQ(benched_measure(b, &bench), BERTH_EINVAL);
     CHECK_CONTAINS(b->error.message, words);
 }
 
@@ -675,7 +588,7 @@ test_arguments(void)
     berth_error error;
     benched b;
 
-    begin(&b, NULL);
+    benched_begin(&b, NULL);
     CHECK_EQ(berth_bench_start(NULL, &b.options, &job, &error), BERTH_EINVAL);
     CHECK(job == NULL);
     CHECK_CONTAINS(error.message, "context");
@@ -721,96 +634,11 @@ test_arguments(void)
     refuse(&b, "a checkpoint and a folder");
     b.options.folder = NULL;
     b.options.checkpoint = NULL;
-    CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
-    end(&b);
+    CHECK_EQ(benched_measure(&b, &b.bench), BERTH_OK);
+    benched_end(&b);
 }
 
-/* ------------------------------------------------------------------------- faults */
-
-static berth_status
-use_bench(void *user, berth_context *context, berth_error *error)
-{
-    const char *const *const what = user; /* words, folder */
-    berth_bench_options options;
-    berth_devices *devices = NULL;
-    berth_bench *bench = (berth_bench *)(void *)context;
-    berth_job *job = NULL;
-    berth_status status = BERTH_OK;
-
-    if (what[0] != NULL)
-        status = berth_devices_open(context, what[0], &devices, error);
-    if (status != BERTH_OK)
-        return status;
-    berth_bench_options_init(&options);
-    options.devices = devices;
-    options.folder = what[1];
-    options.seconds = 1e-6;
-    options.memory_bytes = MIB;
-    options.file_bytes = MIB;
-    options.ring_bytes = MIB;
-    options.no_uring = 1;
-    options.readers = 1;
-    status = berth_bench_start(context, &options, &job, error);
-    CHECK((status == BERTH_OK) == (job != NULL));
-    if (status == BERTH_OK) {
-        status = berth_bench_finish(job, &bench, error);
-        CHECK((status == BERTH_OK) == (bench != NULL));
-        berth_bench_destroy(bench);
-    }
-    vacant_close(devices);
-    return status;
-}
-
-static void
-test_faults(void)
-{
-    const char *what[] = { NULL, fixture_folder() };
-    fault_counts counts = fault_loop("bench of a folder", use_bench, what);
-
-    CHECK_GT(counts.memory, 20);
-    CHECK_GT(counts.system, 20);
-    CHECK_EQ(fixture_count(what[1]), 0);
-    what[0] = "sim:64MiB*2";
-    what[1] = NULL;
-    counts = fault_loop("bench of devices", use_bench, what);
-    CHECK_GT(counts.memory, 20);
-}
-
-static void
-test_faults_of_devices(void)
-{
-    const char *what[] = { "sim:64MiB*2", NULL };
-    const fault_counts counts = fault_loop_devices("bench of devices", use_bench, what);
-
-    CHECK_GT(counts.device, 60);
-    /* Memory that is not pinned, and no room, are nothing to fail for. */
-    CHECK_LT(counts.survived, 40);
-}
-
-/* A device that is lost at any call. */
-static void
-test_lost(void)
-{
-    uint32_t lost = 0;
-
-    for (uint32_t at = 1;; at++) {
-        benched b;
-        berth_status status;
-
-        begin(&b, fixture_format("sim:64MiB,lose=%u;sim:64MiB", at));
-        b.options.memory_bytes = MIB;
-        status = measure(&b, &b.bench);
-        if (status != BERTH_OK) {
-            lost++;
-            CHECK_EQ(status, BERTH_ENODEV);
-            CHECK_EQ(b.error.reason, BERTH_REASON_DEVICE_LOST);
-        }
-        end(&b);
-        if (status == BERTH_OK || at > 200)
-            break;
-    }
-    CHECK_GT(lost, 20);
-}
+/* -------------------------------------------------------------------------- ended */
 
 /* A device that does not move is given up. */
 static void
@@ -818,12 +646,12 @@ test_hung(void)
 {
     benched b;
 
-    begin(&b, "sim:64MiB,stall=3");
+    benched_begin(&b, "sim:64MiB,stall=3");
     b.options.wait_ms = 50;
-    CHECK_EQ(measure(&b, &b.bench), BERTH_EIO);
+    CHECK_EQ(benched_measure(&b, &b.bench), BERTH_EIO);
     CHECK_EQ(b.error.reason, BERTH_REASON_TIMEOUT);
     CHECK_CONTAINS(b.error.message, "device 0 has not finished a copy for 50 milliseconds");
-    end(&b);
+    benched_end(&b);
 }
 
 static uint64_t
@@ -848,14 +676,14 @@ check_hung(const char *words, uint64_t before, bool comes_back)
     berth_status status;
     benched b;
 
-    begin(&b, words);
+    benched_begin(&b, words);
     own = bytes_of(&b) + HUNG_LISTS;
     b.options.wait_ms = 200;
     hung_copy(b.devices, before);
-    status = measure(&b, &b.bench);
+    status = benched_measure(&b, &b.bench);
     copies = hung_copies(b.devices);
     if (status == BERTH_OK && copies <= before) {
-        end(&b);
+        benched_end(&b);
         return copies;
     }
     CHECK_EQ(status, BERTH_EIO);
@@ -872,7 +700,7 @@ check_hung(const char *words, uint64_t before, bool comes_back)
         } while (bytes_of(&b) > own && berthi_sys_now_ns() < end_ns);
         CHECK_LE(bytes_of(&b), own);
     }
-    end(&b);
+    benched_end(&b);
     return UINT64_MAX;
 }
 
@@ -888,10 +716,10 @@ test_copies_that_hang(void)
         for (int comes_back = 0; comes_back < 2; comes_back++)
             CHECK_EQ(check_hung("sim:64MiB,clock=real", before, comes_back != 0), UINT64_MAX);
     for (int comes_back = 0; comes_back < 2; comes_back++) {
-        begin(&b, shared);
-        CHECK_EQ(measure(&b, &b.bench), BERTH_OK);
+        benched_begin(&b, shared);
+        CHECK_EQ(benched_measure(&b, &b.bench), BERTH_OK);
         copies = hung_copies(b.devices);
-        end(&b);
+        benched_end(&b);
         while (copies > 0 && copies < UINT64_MAX) /* the last are of all devices */
             copies = check_hung(shared, copies - 1, comes_back != 0);
         CHECK_EQ(copies, UINT64_MAX);
@@ -906,7 +734,7 @@ cancel_after(uint32_t wait_ms)
     berth_job *job;
     benched b;
 
-    begin(&b, "sim:1GiB,h2d=100MB/s,clock=real");
+    benched_begin(&b, "sim:1GiB,h2d=100MB/s,clock=real");
     b.options.seconds = 0.3;
     b.options.memory_bytes = 16 * MIB;
     b.options.folder = fixture_folder();
@@ -918,7 +746,7 @@ cancel_after(uint32_t wait_ms)
     begin_ns = berthi_sys_now_ns() - begin_ns;
     CHECK(b.bench == NULL);
     CHECK_EQ(b.error.reason, BERTH_REASON_CANCELLED);
-    end(&b);
+    benched_end(&b);
     return begin_ns;
 }
 
@@ -953,14 +781,10 @@ main(int argc, char **argv)
     T_RUN(test_reads_of_a_checkpoint);
     T_RUN(test_reads_of_a_shard_that_changes);
     T_RUN(test_reads_of_a_folder);
-    T_RUN(test_a_folder_that_takes_no_file);
     T_RUN(test_links_are_a_file_of_links);
     T_RUN(test_plans_take_links);
     T_RUN(test_predicted_is_achieved);
     T_RUN(test_arguments);
-    T_RUN(test_faults);
-    T_RUN(test_faults_of_devices);
-    T_RUN(test_lost);
     T_RUN(test_hung);
     T_RUN(test_copies_that_hang);
     T_RUN(test_cancel);

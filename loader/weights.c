@@ -197,23 +197,51 @@ check_numbers(berthi_location *location, const char *const *names, uint32_t coun
     return BERTH_OK;
 }
 
+/* All the shards of one model, and no other file. */
+static bool
+are_shards(const char *const *names, uint32_t count)
+{
+    uint32_t number;
+    uint32_t total;
+    size_t stem_length;
+
+    for (uint32_t i = 0; i < count; i++)
+        if (!berthi_weights_is_numbered(names[i], &number, &total, &stem_length)
+            || strncmp(names[i], names[0], stem_length) != 0 || total != count)
+            return false;
+    return true;
+}
+
 static berth_status
-take_several(berthi_location *location, const char **names, uint32_t count,
-             bool all_files, berthi_weights *out, berth_error *error)
+fail_several(const berthi_location *location, const char *const *names, uint32_t count,
+             berth_error *error)
 {
     char first[BERTHI_SHOWN_CAPACITY];
     char second[BERTHI_SHOWN_CAPACITY];
 
+    return berthi_fail(error, BERTH_REASON_AMBIGUOUS,
+                       &(berthi_about){ .file = location->folder_path },
+                       "%u %s: %s, %s%s", count,
+                       are_shards(names, count) ? "shards, and their index is missing"
+                                                : "weight files and no index",
+                       berthi_findings_shown(names[0], strlen(names[0]), first),
+                       berthi_findings_shown(names[1], strlen(names[1]), second),
+                       count > 2 ? ", ..." : "");
+}
+
+static berth_status
+take_several(berthi_location *location, const char **names, uint32_t count,
+             bool all_files, berthi_weights *out, berth_error *error)
+{
+    const berth_status status = check_numbers(location, names, count, error);
+
+    if (status != BERTH_OK)
+        return status;
     if (!all_files)
-        return berthi_fail(error, BERTH_REASON_AMBIGUOUS,
-                           &(berthi_about){ .file = location->folder_path },
-                           "%u weight files and no index: %s, %s%s", count,
-                           berthi_findings_shown(names[0], strlen(names[0]), first),
-                           berthi_findings_shown(names[1], strlen(names[1]), second),
-                           count > 2 ? ", ..." : "");
+        return fail_several(location, names, count, error);
     out->files = names;
     out->file_count = count;
-    return check_numbers(location, names, count, error);
+    return BERTH_OK;
 }
 
 /* ------------------------------------------------------------------- refusing */

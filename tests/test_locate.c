@@ -439,6 +439,27 @@ test_variants(void)
     opened_refuse(folder, &options, BERTH_REASON_NOT_FOUND, "none of the variant");
 }
 
+/* What a download of *.safetensors leaves: all that is missing is told at once. */
+static void
+test_shards_without_an_index(void)
+{
+    const char *folder = fixture_folder();
+
+    fixture_tensors(folder, "model-00001-of-00003.safetensors", 1);
+    fixture_tensors(folder, "model-00003-of-00003.safetensors", 1);
+    opened_refuse(folder, NULL, BERTH_REASON_INDEX_SHARD,
+                  "model-00002-of-00003.safetensors: a shard beside it is there");
+    fixture_tensors(folder, "model-00002-of-00003.safetensors", 1);
+    opened_refuse(folder, NULL, BERTH_REASON_AMBIGUOUS,
+                  "3 shards, and their index is missing: model-00001-of-00003.safetensors, "
+                  "model-00002-of-00003.safetensors, ... [");
+    fixture_tensors(folder, "other.safetensors", 1);
+    opened_refuse(folder, NULL, BERTH_REASON_AMBIGUOUS, "4 weight files and no index");
+    fixture_remove(in(folder, "other.safetensors"));
+    fixture_tensors(folder, "other-00001-of-00001.safetensors", 1);
+    opened_refuse(folder, NULL, BERTH_REASON_AMBIGUOUS, "4 weight files and no index");
+}
+
 static void
 test_variant_of_another_stem(void)
 {
@@ -508,7 +529,7 @@ test_consolidated(void)
     opened_refuse(folder, NULL, BERTH_REASON_INDEX_SHARD,
                   "consolidated-00002-of-00002.safetensors: a shard beside it is there");
     fixture_tensors(folder, "consolidated-00002-of-00002.safetensors", 1);
-    opened_refuse(folder, NULL, BERTH_REASON_AMBIGUOUS, "2 weight files and no index");
+    opened_refuse(folder, NULL, BERTH_REASON_AMBIGUOUS, "2 shards, and their index is missing");
     fixture_model(folder, TWO_SHARDS);
     opened_begin(&o, folder, NULL);
     CHECK_EQ(o.summary.tensor_count, 3);
@@ -768,6 +789,7 @@ main(int argc, char **argv)
     T_RUN(test_named_by_config);
     T_RUN(test_named_by_config_badly);
     T_RUN(test_variants);
+    T_RUN(test_shards_without_an_index);
     T_RUN(test_variant_of_another_stem);
     T_RUN(test_only_choice);
     T_RUN(test_adapter);

@@ -64,10 +64,14 @@ berthi_build_join(berthi_build *build, berthi_text path, berthi_text name)
 void
 berthi_build_refuse(berthi_build *build, const char *what)
 {
+    /* The one that is read; it is not the model's before it has been. */
+    const char *const class_name =
+        build->made->class_name == NULL ? build->scopes->class_name : build->made->class_name;
+
     if (build->status == BERTH_OK)
         build->status = berthi_fail(build->error, BERTH_REASON_ARCHITECTURES_JSON, NULL,
-                                    "the description of %s makes no sense: %s",
-                                    build->made->class_name, what);
+                                    "the description of %s makes no sense: %s", class_name,
+                                    what);
 }
 
 void

@@ -93,6 +93,21 @@ berthi_build_member(const build_scope *scope, const char *name)
 
 /* ----------------------------------------------------------------------- making */
 
+/* What is no list would never hold a class: its layers were split, and nobody told why. */
+static void
+check_no_split(berthi_build *build, const build_scope *scope)
+{
+    const berthi_json_value *const list = berthi_build_member(scope, "no_split");
+    const char *text;
+    bool is_good = list == NULL || berthi_json_kind_of(list) == BERTHI_JSON_ARRAY;
+
+    for (const berthi_json_value *at = is_good ? berthi_json_first(list) : NULL; at != NULL;
+         at = berthi_json_next(at))
+        is_good = is_good && berthi_json_can_read_string(at, &text);
+    if (!is_good)
+        berthi_build_refuse(build, "\"no_split\" is no list of classes");
+}
+
 static build_scope *
 add_scope(berthi_build *build, const berthi_catalogue_entry *entry)
 {
@@ -114,6 +129,7 @@ add_scope(berthi_build *build, const berthi_catalogue_entry *entry)
     scope->top = (build_node){ .children = berthi_build_member(scope, "tree"),
                                .parameters = berthi_build_member(scope, "params"),
                                .buffers = berthi_build_member(scope, "buffers") };
+    check_no_split(build, scope);
     return scope;
 }
 

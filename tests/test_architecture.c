@@ -486,6 +486,9 @@ test_bad_descriptions(void)
         { "{\"tree\": [{\"n\": \"a\", \"list\": [], \"len\": 1}]}", "without a class" },
         { "{\"tree\": [{\"n\": \"a\", \"list\": [1], \"len\": 1}]}", "without a class" },
         { "{\"tied\": {\"a\": 1}}", "no text" },
+        { "{\"no_split\": \"Layer\"}",
+          "the description of X makes no sense: \"no_split\" is no list of classes" },
+        { "{\"no_split\": [\"Layer\", 1]}", "\"no_split\" is no list of classes" },
         { "{\"base\": \"a\", \"tree\": [\"a\"], \"names\": [[\"a\"]]}", "no pair" },
     };
 

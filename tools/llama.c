@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tools/allocator.h"
 #include "tools/clock.h"
 #include "tools/descriptors.h"
 #include "tools/interrupt.h"
@@ -480,6 +481,7 @@ main(int argc, char **argv)
     berth_error error;
     berth_status status;
 
+    allocator_spare_addresses();
     descriptors_init();
     interrupt_init();
     status = llama_options_parse(argc, argv, &p.options, &error);

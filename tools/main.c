@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tools/allocator.h"
 #include "tools/commands.h"
 #include "tools/descriptors.h"
 #include "tools/generate.h"
@@ -190,6 +191,7 @@ main(int argc, char **argv)
     program p = { .call = { .command = NULL } };
     berth_status status;
 
+    allocator_spare_addresses();
     descriptors_init();
     setlocale(LC_CTYPE, ""); /* which characters the terminal has; nothing else */
     interrupt_init();

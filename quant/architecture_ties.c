@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-#define TIES_MOST 1048576u /* of layers with each other */
+#define TIES_MOST 4096u /* of layers with each other */
 
 /* "tie_word_embeddings" of a part of config.json; false: it says nothing. */
 static bool

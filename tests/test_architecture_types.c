@@ -479,6 +479,31 @@ test_star_ties(void)
     described_end(context, &m, catalogue, a);
 }
 
+/* Each of what many layers share is a name for each of them: no model has so many. */
+static void
+test_too_many_ties(void)
+{
+    static const char description[] =
+        "{\"base\": \"\", \"no_split\": [], \"tie_default\": true, \"tree\": [], \"tied\": "
+        "{\"m.*.s.*.w\": \"m.*.s.*.w\"}}";
+    char lines[8192] = "config {}\n";
+    size_t length = strlen(lines);
+    berthi_catalogue *catalogue;
+    berthi_architecture *a;
+    berth_error error;
+    model m;
+
+    for (uint32_t i = 0; i < 80; i++)
+        length += (size_t)snprintf(lines + length, sizeof lines - length,
+                                   "BF16 4x4 m.%u.linear.weight\nBF16 4x4 m.0.s.%u.w\n", i,
+                                   i);
+    CHECK_EQ(described_lay_out(context, description, lines, &m, &catalogue, &a, &error),
+             BERTH_EFORMAT);
+    CHECK_EQ(error.reason, BERTH_REASON_ARCHITECTURE);
+    CHECK_EQ(error.actual, 80 * 80 + 1); /* with the line itself */
+    described_end(context, &m, catalogue, a);
+}
+
 /* The last parameter by a pattern: the highest numbers, and a bias where there is one. */
 static void
 test_last(void)
@@ -538,6 +563,7 @@ main(int argc, char **argv)
     T_RUN(test_star_sizes);
     T_RUN(test_tie_flags);
     T_RUN(test_star_ties);
+    T_RUN(test_too_many_ties);
     T_RUN(test_last);
     T_RUN(test_all_given_back);
     berth_context_destroy(context);

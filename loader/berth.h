@@ -842,11 +842,13 @@ BERTH_API berth_status berth_checkpoint_read(berth_checkpoint *checkpoint, uint6
 
 /* --------------------------------------------------------------------- jobs */
 
+/* Its texts live as long as the job. */
 typedef struct berth_progress {
     const char *phase;  /* "load"; "pin" while a load pins host memory; ...           */
     const char *file;   /* being read; "" when there is none                          */
     uint64_t done;      /* bytes, never decreasing, ends at exactly `total`           */
-    uint64_t total;
+    uint64_t total;     /* 0: not known yet, while memory is allocated, files are opened;
+                           or there is nothing to move                                */
     double seconds;     /* since the start                                            */
     double rate;        /* bytes a second over the last seconds                       */
     int32_t is_stalled; /* 1: nothing moved for more than 5 s                         */

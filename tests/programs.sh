@@ -139,6 +139,7 @@ launch               threadless
 layout               threadless coverage
 layout_golden        threadless coverage
 layout_header        threadless coverage
+lease_courier        waits
 lease_disk           waits
 lease_expert         threadless
 lease_expert_bytes   waits

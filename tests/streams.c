@@ -15,8 +15,14 @@
 /* Who copies to it waits for what is larger than HELD_BYTES of device_sim.c. */
 #define UNPINNED_WORDS "sim:128MiB,pin=0,clock=real"
 #define USES 12u
+#define PLAIN_MS UINT64_C(2000)
 /* Whoever uses a device that hangs is told so late, however much the machine has to do. */
-#define WAIT_MS (T_IS_SANITIZED ? UINT64_C(8000) : UINT64_C(2000))
+#define WAIT_MS (T_IS_SANITIZED ? 4 * PLAIN_MS : PLAIN_MS)
+/*
+ * Whoever uses another device meanwhile does so without a pause for as long as that is without
+ * sanitizers. Nobody learns from four times of it, which is most of a core; then he rests.
+ */
+#define REST_NS (100 * HUNG_MS_NS)
 
 /* ------------------------------------------------------------------------- a model */
 
@@ -220,9 +226,13 @@ static void *
 go_on(void *argument)
 {
     streams_user *const u = argument;
+    const uint64_t rest_ns = berthi_sys_now_ns() + PLAIN_MS * HUNG_MS_NS;
 
-    while (!atomic_load(&u->is_stopped))
+    while (!atomic_load(&u->is_stopped)) {
         (void)streams_use(u);
+        if (u->rests && berthi_sys_now_ns() >= rest_ns)
+            berthi_sys_sleep(REST_NS);
+    }
     return NULL;
 }
 
@@ -270,6 +280,7 @@ streams_see_one_hang(uint64_t ring_bytes, uint32_t devices, uint32_t unpinned, u
     streams_hang(&h, hung);
     for (uint32_t d = 0; d < devices; d++) {
         users[d] = streams_layer_user(&h, d);
+        users[d].rests = true;
         if (d != hung)
             streams_start(&users[d]);
     }
@@ -316,6 +327,7 @@ streams_see_one_come_back(uint64_t ring_bytes, uint32_t unpinned)
     other = streams_layer_user(&h, 0);
     late = streams_layer_user(&h, 1);
     streams_hang(&h, 1);
+    other.rests = true;
     streams_start(&other);
     streams_use_until_told(&late);
     streams_recover(&h, 1);
@@ -336,6 +348,7 @@ streams_see_experts(uint32_t unpinned)
     for (uint32_t d = 0; d < 2; d++)
         users[d] = streams_expert_user(&h, d);
     streams_hang(&h, 0);
+    users[1].rests = true;
     streams_start(&users[1]);
     streams_use_until_told(&users[0]);
     streams_end_uses(&users[1], STREAMS_EXPERTS);

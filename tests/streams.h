@@ -48,6 +48,7 @@ struct streams_user {
     uint32_t device;
     berth_status (*use)(streams_user *u, uint32_t number, berth_error *error);
     uint32_t count;
+    bool rests; /* between uses, when he has gone on for long */
     _Atomic bool is_stopped;
     _Atomic uint32_t uses;
     _Atomic uint32_t refused;

@@ -69,8 +69,8 @@ typedef struct llama_config {
 
 /*
  * Reads config.json of the checkpoint. BERTH_EUNSUPPORTED: another family, what none of
- * these models has, or weights that berth does not decode; BERTH_EFORMAT: numbers that describe no model; and what
- * berth_config_open() returns.
+ * these models has, or weights that berth does not decode; BERTH_EFORMAT: numbers that
+ * describe no model; and what berth_config_open() returns.
  */
 berth_status llama_config_read(berth_context *context, const berth_checkpoint *checkpoint,
                                llama_config *out, berth_error *error);

@@ -20,13 +20,25 @@
 #include "kernels/kernel.h"
 #include "kernels/number.h"
 
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#if defined __SANITIZE_ADDRESS__
+#define IS_WATCHED
+#elif defined __has_feature
+#if __has_feature(address_sanitizer)
+#define IS_WATCHED
+#endif
+#endif
 
+#ifdef IS_WATCHED /* with every access looked at, all in one is minutes of a compiler's work */
+#define ALWAYS_INLINE static inline
+#define UNROLL
+#else
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
 /* Vectors of an array stay in registers only when the loops over them are gone. */
 #ifdef __clang__
 #define UNROLL _Pragma("unroll")
 #else
 #define UNROLL _Pragma("GCC unroll 8")
+#endif
 #endif
 
 #define LARGEST_FLOAT 0x1.fffffep127f

@@ -3,16 +3,55 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/number.h"
 #include "loader/lease.h"
 #include "loader/plan_checking.h"
 #include "loader/recipe_weight.h"
 #include "placement/slab.h"
+#include "quant/dequantize.h"
 #include "quant/format.h"
+#include "quant/stored.h"
 
 static berthi_about
 about_weight(const berthi_recipe_weight *weight)
 {
     return (berthi_about){ .tensor = weight->name, .tensor_length = weight->name_length };
+}
+
+/* ------------------------------------------------------------------------ requirements */
+
+/* As what a berth says that its weight lies there. */
+static berthi_storage
+storage_of(const checking *c, const berthi_berth *berth)
+{
+    return (berthi_storage){ .encoding = berth->encoding,
+                             .dtype = berth->dtype,
+                             .storage = BERTH_U8,
+                             .block_size = c->plan->summary.block_size,
+                             .is_double = c->plan->summary.double_quant != 0 };
+}
+
+/*
+ * A load copies what is stored, or decodes it to numbers, which it may encode: to anything else
+ * a decoder would write as if it were numbers, whatever room that has.
+ */
+static bool
+can_make(const checking *c, const berthi_plan_source *source, uint32_t w,
+         const berthi_plan_tensor *stored, const berthi_berth *berth)
+{
+    const berthi_recipe_weight *const weight = &source->recipe.weights[w];
+    const berthi_quantized *const record = berthi_recipe_record(&source->recipe, weight);
+    const int32_t dtype = berthi_recipe_entry(&source->recipe, weight)->dtype;
+    const berthi_storage storage = storage_of(c, berth);
+
+    if (berth->encoding == stored->encoding && berth->dtype == stored->dtype)
+        return true;
+    if (record != NULL ? !berthi_decoder_is_there(record)
+                       : !berthi_is_number(dtype)
+                             && !berthi_checkpoint_has_small_numbers(source->checkpoint, dtype))
+        return false;
+    return berthi_is_number(berth->dtype)
+           && berthi_stored_refusal(&storage, weight->shape, weight->rank) == NULL;
 }
 
 /* What a berth has to have, and what has to be beside it while it is filled. */
@@ -28,11 +67,7 @@ requirement_of(const checking *c, const berthi_plan_source *source, uint32_t w,
                const berthi_plan_tensor *stored, const berthi_berth *berth)
 {
     berthi_recipe_weight weight = source->recipe.weights[w];
-    const berthi_storage storage = { .encoding = berth->encoding,
-                                     .dtype = berth->dtype,
-                                     .storage = BERTH_U8,
-                                     .block_size = c->plan->summary.block_size,
-                                     .is_double = c->plan->summary.double_quant != 0 };
+    const berthi_storage storage = storage_of(c, berth);
     const requirement as_stored = { stored->bytes, stored->scratch, stored->turned };
     requirement encoded = { 0, 0, 0 };
     berthi_slab_part parts[BERTHI_SLAB_PARTS];
@@ -41,7 +76,8 @@ requirement_of(const checking *c, const berthi_plan_source *source, uint32_t w,
     uint64_t elements = 1;
     uint32_t count;
 
-    if (berth->encoding == stored->encoding && berth->bytes == stored->bytes)
+    if (berth->encoding == stored->encoding && berth->bytes == stored->bytes
+        && (berth->encoding != BERTH_ENCODING_NATIVE || berth->dtype == stored->dtype))
         return as_stored;
     weight.is_turned = berthi_recipe_is_turned(&source->recipe, w, berth->encoding);
     berthi_slice_shape(&stored->slice, berthi_recipe_stored_shape(&weight, turned),
@@ -180,6 +216,11 @@ check_part(checking *c, const berthi_plan_source *source, uint32_t w, uint64_t n
     }
     if (berth->is_tied)
         return;
+    if (!can_make(c, source, w, tensor, berth)) {
+        berthi_checking_tell(c, BERTH_REASON_PLAN_CHECKPOINT, &about,
+                             "has a berth for an encoding or a dtype that it cannot be loaded as");
+        return;
+    }
     due = requirement_of(c, source, w, tensor, berth);
     if (due.bytes == berth->bytes) {
         check_scratch(c, berth, due.scratch, &about);

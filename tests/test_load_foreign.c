@@ -186,6 +186,40 @@ test_refused(void)
     }
 }
 
+/* A plan of somebody's that has them decoded, or encoded. */
+static void
+test_edited(void)
+{
+    static const char *const others[] = { "\"native\", \"dtype\": \"I32\"",
+                                          "\"nf4\", \"dtype\": \"BF16\"",
+                                          "\"foreign\", \"dtype\": \"F64\"" };
+    static const char from[] = "\"foreign\", \"dtype\": \"BF16\"";
+    berth_plan_options options = loaded_options("cpu=64MiB");
+    planned p;
+    char *text;
+    const char *at;
+
+    planned_begin(&p, make(&methods[0]), &options);
+    T_REQUIRE(p.status == BERTH_OK);
+    text = planned_text(p.plan, NULL);
+    at = strstr(text, from);
+    T_REQUIRE(at != NULL);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        const char *const edited = fixture_format("%.*s%s%s", (int)(at - text), text,
+                                                  others[i], at + sizeof from - 1);
+        berth_plan *plan;
+
+        T_REQUIRE(berth_plan_parse(p.context, edited, strlen(edited), "edited", &plan, NULL)
+                  == BERTH_OK);
+        CHECK_EQ(berth_plan_check(plan, p.context, p.checkpoint, "", NULL, NULL, &p.error),
+                 BERTH_EINTEGRITY);
+        CHECK_CONTAINS(p.error.message, "that it cannot be loaded as");
+        berth_plan_destroy(plan);
+    }
+    free(text);
+    planned_end(&p);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -193,5 +227,6 @@ main(int argc, char **argv)
     T_RUN(test_loaded);
     T_RUN(test_streamed);
     T_RUN(test_refused);
+    T_RUN(test_edited);
     T_MAIN_END;
 }

@@ -427,6 +427,31 @@ test_parameters(void)
               adapters);
 }
 
+/* ------------------------------------------------------------------------- dtypes */
+
+/* What a load decodes to is numbers; the room for anything else is nothing that it needs. */
+static void
+test_dtypes(void)
+{
+    static const char other[] = "an encoding or a dtype that it cannot be loaded as";
+    static const held of_plain[] = {
+        { { { OF_Q, "\"BF16\"", "\"F16\"" } }, BERTH_OK, NULL, 0, 0 },
+        { { { OF_Q, "\"BF16\"", "\"F32\"" } },
+          BERTH_EINTEGRITY, "a berth of another size", 4 * MIB, 2 * MIB },
+        { { { OF_Q, "\"BF16\"", "\"F8_E4M3\"" } }, BERTH_EINTEGRITY, other, 0, 0 },
+        { { { OF_Q, "\"BF16\"", "\"I16\"" } }, BERTH_EINTEGRITY, other, 0, 0 },
+        { { { OF_Q, "\"native\"", "\"foreign\"" } }, BERTH_EINTEGRITY, other, 0, 0 },
+        { { { OF_Q, "\"native\"", "\"fp8\"" } }, BERTH_EINTEGRITY, other, 0, 0 },
+    };
+    static const held of_codes[] = {
+        { { { OF_Q, "\"BF16\"", "\"F32\"" } }, BERTH_OK, NULL, 0, 0 },
+        { { { OF_Q, "\"BF16\"", "\"F64\"" } }, BERTH_EINTEGRITY, other, 0, 0 },
+    };
+
+    CHECK_ALL(planned_llama(1, false), loaded_options("cpu=1GiB"), of_plain);
+    CHECK_ALL(planned_llama(1, false), one_quantized("cpu=1GiB", 0), of_codes);
+}
+
 /* ------------------------------------------------------------------------- slices */
 
 static void
@@ -463,6 +488,7 @@ main(int argc, char **argv)
     T_RUN(test_ties);
     T_RUN(test_caches);
     T_RUN(test_parameters);
+    T_RUN(test_dtypes);
     T_RUN(test_slices);
     T_MAIN_END;
 }

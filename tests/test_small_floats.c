@@ -295,6 +295,38 @@ test_estimated(void)
     CHECK_LT(estimated_bytes(small, NULL), estimated_bytes(large, NULL));
 }
 
+/*
+ * A plan of somebody's that has them as another dtype of 8 bits: bf16, which they are decoded to,
+ * would be twice as large as their berth.
+ */
+static void
+test_edited(void)
+{
+    static const char behind[] = "self_attn.q_proj.weight";
+    static const char from[] = "\"F8_E4M3\"";
+    berth_plan_options options = loaded_options("cpu=64MiB");
+    const char *edited;
+    const char *at;
+    char *text;
+    loaded l;
+
+    loaded_begin(&l, make(true), &options, NULL);
+    text = planned_text(l.p.plan, NULL);
+    at = strstr(text, behind);
+    at = at != NULL ? strstr(at, from) : NULL;
+    T_REQUIRE(at != NULL);
+    edited = fixture_format("%.*s\"I8\"%s", (int)(at - text), text, at + sizeof from - 1);
+    berth_plan_destroy(l.p.plan);
+    l.p.plan = NULL;
+    T_REQUIRE(berth_plan_parse(l.p.context, edited, strlen(edited), "edited", &l.p.plan, NULL)
+              == BERTH_OK);
+    loaded_load(&l);
+    CHECK_EQ(l.status, BERTH_EINTEGRITY);
+    CHECK_CONTAINS(l.error.message, "that it cannot be loaded as");
+    free(text);
+    loaded_end(&l);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -305,5 +337,6 @@ main(int argc, char **argv)
     T_RUN(test_loaded);
     T_RUN(test_loaded_as_stored);
     T_RUN(test_estimated);
+    T_RUN(test_edited);
     T_MAIN_END;
 }

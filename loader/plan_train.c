@@ -283,7 +283,10 @@ list_trained(training *t, berth_error *error)
     for (uint32_t i = 0; i < source->input.tensor_count && status == BERTH_OK; i++) {
         const uint32_t w = t->weight_of[i];
 
-        if (source->tensors[i].tie != BERTHI_NO_TIE)
+        /* Gradients go through the values of all weights, and adapters have their shape. */
+        status = berthi_recipe_check_decoder(&source->recipe, &source->recipe.weights[w],
+                                             error);
+        if (status != BERTH_OK || source->tensors[i].tie != BERTHI_NO_TIE)
             continue;
         if (t->options.method == BERTHI_METHOD_FULL)
             status = add_whole(t, i, &source->recipe.weights[w], error);

@@ -28,12 +28,15 @@ berthi_recipe_get_tensor(void *user, uint32_t position, berthi_model_tensor *out
     };
 }
 
-static berth_status
-fail_encoding(const berthi_recipe *recipe, const berthi_recipe_weight *weight,
-              const berthi_quantized *record, berth_error *error)
+berth_status
+berthi_recipe_check_decoder(const berthi_recipe *recipe, const berthi_recipe_weight *weight,
+                            berth_error *error)
 {
+    const berthi_quantized *const record = berthi_recipe_record(recipe, weight);
     const berthi_about about = berthi_recipe_about(recipe, weight);
 
+    if (record == NULL || berthi_decoder_is_there(record))
+        return BERTH_OK;
     return berthi_fail(error, BERTH_REASON_QUANT_METHOD, &about,
                        "is quantized as %s, which berth does not decode",
                        record->method);
@@ -72,9 +75,8 @@ describe_quantized(berthi_recipe *recipe, berthi_recipe_weight *weight,
     weight->elements = record->elements;
     if (record->encoding == BERTH_ENCODING_MXFP4 && weight->name_length > suffix)
         weight->name_length -= (uint32_t)suffix;
-    if (!recipe->keeps_foreign && !berthi_decoder_is_there(record))
-        return fail_encoding(recipe, weight, record, error);
-    return BERTH_OK;
+    return recipe->keeps_foreign ? BERTH_OK
+                                 : berthi_recipe_check_decoder(recipe, weight, error);
 }
 
 /* Every tensor that is not somebody's statistics, in bytewise order of names. */

@@ -70,6 +70,11 @@ bool berthi_recipe_is_turned(const berthi_recipe *recipe, uint32_t position,
 /* True for plain numbers of a Conv1D: [inputs, outputs], where others are turned. */
 bool berthi_recipe_has_inputs_first(const berthi_recipe *recipe, uint32_t position);
 
+/* QUANT_METHOD, where the weight is stored in an encoding that berth does not decode. */
+berth_status berthi_recipe_check_decoder(const berthi_recipe *recipe,
+                                         const berthi_recipe_weight *weight,
+                                         berth_error *error);
+
 /* The weight as rules and architecture see it: `user` is the recipe. */
 void berthi_recipe_get_tensor(void *user, uint32_t position, berthi_model_tensor *out);
 

@@ -9,6 +9,7 @@
 
 #include "tests/fixture.h"
 #include "tests/loaded.h"
+#include "tests/planned_train.h"
 #include "tests/t.h"
 #include "tests/weights.h"
 
@@ -169,21 +170,37 @@ test_streamed(void)
     }
 }
 
-/* Their values are not known. */
+static void
+check_refused(const method *m, berth_plan_options options)
+{
+    planned p;
+
+    planned_begin(&p, make(m), &options);
+    CHECK_EQ(p.status, BERTH_EUNSUPPORTED);
+    CHECK_EQ(p.error.reason, BERTH_REASON_QUANT_METHOD);
+    CHECK_CONTAINS(p.error.message, m->name);
+    planned_end(&p);
+}
+
+/* Their values are not known: nor is what adapters of them have for rows and columns. */
 static void
 test_refused(void)
 {
-    for (size_t i = 0; i < METHODS; i++) {
-        berth_plan_options options = loaded_options("cpu=64MiB");
-        planned p;
+    static const method shortened = { "mlx", "", { "U32 256x32", "F16 256x4", "F16 256x4" },
+                                      { "weight", "scales", "biases" } };
+    berth_plan_options encoded = loaded_options("cpu=64MiB");
+    berth_train_options train =
+        planned_train(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "paged_adamw_8bit");
+    const berth_plan_options adapted = planned_train_options(&train, "0=1GiB,cpu=1GiB");
 
-        options.type = BERTH_ENCODING_NF4;
-        planned_begin(&p, make(&methods[i]), &options);
-        CHECK_EQ(p.status, BERTH_EUNSUPPORTED);
-        CHECK_EQ(p.error.reason, BERTH_REASON_QUANT_METHOD);
-        CHECK(strstr(p.error.message, methods[i].name) != NULL);
-        planned_end(&p);
+    encoded.type = BERTH_ENCODING_NF4;
+    for (size_t i = 0; i < METHODS; i++) {
+        check_refused(&methods[i], encoded);
+        check_refused(&methods[i], adapted);
     }
+    check_refused(&shortened, adapted);
+    train.method = BERTH_TRAIN_FULL;
+    check_refused(&shortened, adapted);
 }
 
 /* A plan of somebody's that has them decoded, or encoded. */

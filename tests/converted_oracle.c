@@ -86,6 +86,13 @@ decode_quantized(const oracle *o, const berthi_recipe_weight *weight, const void
     return values;
 }
 
+static float
+load_plain(const void *bytes, int32_t stored, uint64_t i)
+{
+    return stored == BERTH_F8_E4M3 ? berthi_core_from_e4m3(((const uint8_t *)bytes)[i])
+                                   : berthi_core_load(bytes, stored, i);
+}
+
 static void *
 decode_plain(const berthi_recipe_weight *weight, int32_t stored, const void *bytes)
 {
@@ -97,7 +104,7 @@ decode_plain(const berthi_recipe_weight *weight, int32_t stored, const void *byt
         return values;
     }
     for (uint64_t i = 0; i < weight->elements; i++)
-        berthi_core_store(values, dtype, i, berthi_core_load(bytes, stored, i));
+        berthi_core_store(values, dtype, i, load_plain(bytes, stored, i));
     return values;
 }
 

@@ -315,7 +315,6 @@ test_names_of_mxfp4(void)
     end(&m);
 }
 
-/* Wide codes hold whole elements only; the name of row maxima needs a "weight". */
 /* Loaders cannot divide codes, which nobody has to do with those that lie in memory alone. */
 static void
 test_remade(void)
@@ -342,6 +341,7 @@ test_remade(void)
     end(&m);
 }
 
+/* Wide codes hold whole elements only; the name of row maxima needs a "weight". */
 static void
 test_refusals(void)
 {

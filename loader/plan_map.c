@@ -7,6 +7,7 @@
 #include "loader/document.h"
 #include "loader/findings.h"
 #include "placement/imitate.h"
+#include "quant/dequantize.h"
 
 #define MAP_LIMIT UINT64_C(67108864) /* bytes of the file */
 #define CONFIG_SKIPS "llm_int8_skip_modules"
@@ -106,20 +107,36 @@ typedef struct imitating {
     uint32_t config_count;
 } imitating;
 
-/* Loaders take the quantization that a checkpoint has. */
+/* Of a weight that berth does not decode, whose shape is that of its codes; NULL: none. */
+static const char *
+find_foreign(const berthi_classify_result *quantized)
+{
+    for (uint32_t i = 0; i < quantized->count; i++) {
+        const berthi_quantized *const record = berthi_classify_record(quantized, i);
+
+        if (!berthi_decoder_is_there(record))
+            return record->method;
+    }
+    return NULL;
+}
+
+/* Loaders take the quantization that a checkpoint has; config.json need not tell it. */
 static berth_status
 find_encoding(imitating *i, berth_error *error)
 {
-    const berthi_config *const config = &i->recipe->checkpoint->config;
+    const berth_checkpoint *const checkpoint = i->recipe->checkpoint;
+    const berthi_config *const config = &checkpoint->config;
+    const char *const foreign = find_foreign(&checkpoint->quantized);
 
     i->count.encoding = i->options->type;
-    if (i->options->type != BERTH_ENCODING_NATIVE || !config->has_quantization)
+    if (i->options->type != BERTH_ENCODING_NATIVE
+        || (!config->has_quantization && foreign == NULL))
         return BERTH_OK;
-    if (strcmp(config->quant_method, "bitsandbytes") != 0)
+    if (foreign != NULL || strcmp(config->quant_method, "bitsandbytes") != 0)
         return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
                            "what transformers counts for weights that are quantized by %s "
                            "is not known to berth: leave mode out, or give a device map",
-                           config->quant_method);
+                           foreign != NULL ? foreign : config->quant_method);
     if (config->loads_8bit)
         i->count.encoding = BERTH_ENCODING_INT8;
     else

@@ -171,18 +171,21 @@ test_streamed(void)
 }
 
 static void
-check_refused(const method *m, berth_plan_options options)
+check_refused(const method *m, berth_plan_options options, berth_reason reason)
 {
     planned p;
 
     planned_begin(&p, make(m), &options);
     CHECK_EQ(p.status, BERTH_EUNSUPPORTED);
-    CHECK_EQ(p.error.reason, BERTH_REASON_QUANT_METHOD);
+    CHECK_EQ(p.error.reason, reason);
     CHECK_CONTAINS(p.error.message, m->name);
     planned_end(&p);
 }
 
-/* Their values are not known: nor is what adapters of them have for rows and columns. */
+/*
+ * Their values are not known: nor is what adapters of them have for rows and columns, or what
+ * transformers counts for them.
+ */
 static void
 test_refused(void)
 {
@@ -191,16 +194,20 @@ test_refused(void)
     berth_plan_options encoded = loaded_options("cpu=64MiB");
     berth_train_options train =
         planned_train(BERTH_TRAIN_LORA, BERTH_TRAIN_PURE, "paged_adamw_8bit");
+    berth_plan_options imitated = loaded_options("0=1GiB,cpu=1GiB");
     const berth_plan_options adapted = planned_train_options(&train, "0=1GiB,cpu=1GiB");
 
     encoded.type = BERTH_ENCODING_NF4;
+    imitated.mode = "auto";
     for (size_t i = 0; i < METHODS; i++) {
-        check_refused(&methods[i], encoded);
-        check_refused(&methods[i], adapted);
+        check_refused(&methods[i], encoded, BERTH_REASON_QUANT_METHOD);
+        check_refused(&methods[i], adapted, BERTH_REASON_QUANT_METHOD);
+        check_refused(&methods[i], imitated, BERTH_REASON_UNSUPPORTED);
     }
-    check_refused(&shortened, adapted);
+    check_refused(&shortened, imitated, BERTH_REASON_UNSUPPORTED);
+    check_refused(&shortened, adapted, BERTH_REASON_QUANT_METHOD);
     train.method = BERTH_TRAIN_FULL;
-    check_refused(&shortened, adapted);
+    check_refused(&shortened, adapted, BERTH_REASON_QUANT_METHOD);
 }
 
 /* A plan of somebody's that has them decoded, or encoded. */

@@ -191,7 +191,8 @@ take_slice(const question *q, berthi_cargo *cargo, uint64_t *shape)
         return berthi_fail(q->error, BERTH_REASON_PLAN_CHECKPOINT, &where,
                            "has fewer rows or columns than the plan's slice of it");
     if (cargo->record != NULL && !cargo->is_copied)
-        return refuse_slice(q, "is stored quantized, and slices of it are not encoded anew");
+        return refuse_slice(q, "is stored quantized, and slices of it are neither decoded "
+                               "nor encoded anew");
     why = berthi_cargo_refusal(q->checkpoint, &cargo->slice, shape, cargo->rank,
                                q->entry->dtype, cargo->record);
     if (why != NULL)

@@ -30,7 +30,8 @@ find_refusal(const berthi_plan_source *source, const berthi_recipe_weight *weigh
     if (weight->is_turned)
         return "lies turned in its encoding, and slices of it are not";
     if (record != NULL && !is_kept)
-        return "is stored quantized, and slices of it are not encoded anew";
+        return "is stored quantized, and slices of it are neither decoded nor encoded "
+               "anew";
     return berthi_cargo_refusal(source->checkpoint, slice, weight->shape, weight->rank,
                                 dtype, record);
 }

@@ -340,15 +340,19 @@ test_bytes_are_not_split(void)
                   "model.layers.0.mlp.gate_proj.weight");
 }
 
-/* What is stored is not decoded to be encoded anew. */
+/* What is stored is not decoded, neither to be encoded anew nor as numbers of a dtype. */
 static void
-test_not_encoded_anew(void)
+test_not_decoded(void)
 {
+    static const char why[] = "slices of it are neither decoded nor encoded anew";
+    const char *const folder = make_model(QUERIES);
     berth_plan_options options = sliced_options("cpu=64MiB", 1, 2);
 
     options.type = BERTH_ENCODING_NF4;
-    sliced_refuse(make_model(QUERIES), options, BERTH_EUNSUPPORTED,
-                  "slices of it are not encoded anew", NULL);
+    sliced_refuse(folder, options, BERTH_EUNSUPPORTED, why, NULL);
+    options.type = BERTH_ENCODING_NATIVE;
+    options.dtype = BERTH_BF16;
+    sliced_refuse(folder, options, BERTH_EUNSUPPORTED, why, NULL);
 }
 
 int
@@ -359,6 +363,6 @@ main(int argc, char **argv)
     T_RUN(test_nothing_to_cut);
     T_RUN(test_blocks_are_not_split);
     T_RUN(test_bytes_are_not_split);
-    T_RUN(test_not_encoded_anew);
+    T_RUN(test_not_decoded);
     T_MAIN_END;
 }

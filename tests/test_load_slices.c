@@ -392,8 +392,8 @@ test_stored_blocks(void)
     /* What is stored is not encoded once more. */
     convert = sliced_options("cpu=64MiB", 1, 2);
     convert.type = BERTH_ENCODING_INT8;
-    sliced_refuse(folder, convert, BERTH_EUNSUPPORTED, "slices of it are not encoded anew",
-                  NULL);
+    sliced_refuse(folder, convert, BERTH_EUNSUPPORTED,
+                  "slices of it are neither decoded nor encoded anew", NULL);
 }
 
 /* Rows of int8 have their own maxima, and columns all of them. */

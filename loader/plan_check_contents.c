@@ -33,7 +33,7 @@ storage_of(const checking *c, const berthi_berth *berth)
 
 /*
  * A load copies what is stored, or decodes it to numbers, which it may encode: to anything else
- * a decoder would write as if it were numbers, whatever room that has.
+ * a decoder would write as if it were numbers, whatever room that has. Codes are decoded whole.
  */
 static bool
 can_make(const checking *c, const berthi_plan_source *source, uint32_t w,
@@ -49,6 +49,9 @@ can_make(const checking *c, const berthi_plan_source *source, uint32_t w,
     if (record != NULL ? !berthi_decoder_is_there(record)
                        : !berthi_is_number(dtype)
                              && !berthi_checkpoint_has_small_numbers(source->checkpoint, dtype))
+        return false;
+    if (record != NULL && stored->slice.along != BERTH_SLICING_NONE
+        && berth->encoding != stored->encoding)
         return false;
     return berthi_is_number(berth->dtype)
            && berthi_stored_refusal(&storage, weight->shape, weight->rank) == NULL;

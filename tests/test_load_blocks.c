@@ -355,6 +355,35 @@ test_not_decoded(void)
     sliced_refuse(folder, options, BERTH_EUNSUPPORTED, why, NULL);
 }
 
+/* Nor in a plan of somebody's, though its berth has the bytes of INT8, too. */
+static void
+test_edited(void)
+{
+    static const char from[] = "\"fp8\"";
+    berth_plan_options options = sliced_options("cpu=64MiB", 1, 2);
+    const char *edited;
+    berth_plan *plan;
+    char *text;
+    const char *at;
+    planned p;
+
+    planned_begin(&p, make_model(QUERIES), &options);
+    T_REQUIRE(p.status == BERTH_OK);
+    text = planned_text(p.plan, NULL);
+    at = strstr(text, "mlp.down_proj.weight");
+    at = at != NULL ? strstr(at, from) : NULL;
+    T_REQUIRE(at != NULL);
+    edited = fixture_format("%.*s\"int8\"%s", (int)(at - text), text, at + sizeof from - 1);
+    T_REQUIRE(berth_plan_parse(p.context, edited, strlen(edited), "edited", &plan, NULL)
+              == BERTH_OK);
+    CHECK_EQ(berth_plan_check(plan, p.context, p.checkpoint, "", NULL, NULL, &p.error),
+             BERTH_EINTEGRITY);
+    CHECK_CONTAINS(p.error.message, "that it cannot be loaded as");
+    berth_plan_destroy(plan);
+    free(text);
+    planned_end(&p);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -364,5 +393,6 @@ main(int argc, char **argv)
     T_RUN(test_blocks_are_not_split);
     T_RUN(test_bytes_are_not_split);
     T_RUN(test_not_decoded);
+    T_RUN(test_edited);
     T_MAIN_END;
 }

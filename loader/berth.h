@@ -1390,7 +1390,7 @@ typedef struct berth_plan_options {
        BERTH_EINVAL; the rest has no effect.                                          */
     int32_t type;
     int32_t dtype;         /* loaded as; -1: the model's, NATIVE: as stored. NATIVE leaves
-                              NF4, FP4 and INT8 alone, and decodes other encodings    */
+                              NF4, FP4, INT8 and FOREIGN alone, and decodes all else  */
     int32_t storage;       /* dtype that 4-bit codes are stored as; -1: BERTH_U8      */
     uint32_t block_size;   /* 4-bit; 0: 64                                            */
     int32_t double_quant;
@@ -1490,8 +1490,8 @@ berth_plan_options_init(berth_plan_options *options)
  * pieces. Each rank encodes its slice by itself. Blocks of NF4 and FP4 run along rows:
  * codes and absmax of rows that begin with a block of the whole weight are those of the
  * whole; columns have blocks of their own. Second levels are of the slice, and row maxima
- * of int8, too. What is stored quantized is never encoded again: 4-bit rows are cut
- * between blocks (between 256 of them where they are doubly quantized), columns between
+ * of int8, too. What is stored quantized is neither decoded nor encoded again: 4-bit rows are
+ * cut between blocks (between 256 of them where they are doubly quantized), columns between
  * blocks of rows that have whole ones (of one level), int8 anywhere, with the row maxima of
  * the whole, FP8 and packed FP4 between rows or columns that share a scale, with the scales
  * of their own blocks, or one that is for all; all else is BERTH_EUNSUPPORTED. Columns of
@@ -1503,9 +1503,9 @@ berth_plan_options_init(berth_plan_options *options)
  * berths of their layer, expert by expert. Each is encoded as if it were stored alone, with
  * a second level of its own; of what is stored in MXFP4 or FP8 it is a share of values and
  * scales. Stacks stay whole for training and for ranks, and where an expert is not whole
- * blocks (of a stored second level: 256 of them), is to be encoded anew, or has no scales of
- * its own. What is read of a resident stack in a pass is what its tokens choose, whole or
- * apart.
+ * blocks (of a stored second level: 256 of them), is to be decoded or encoded anew, or has no
+ * scales of its own. What is read of a resident stack in a pass is what its tokens choose,
+ * whole or apart.
  *
  * Returns BERTH_OK, BERTH_EINVAL (options, a map that does not cover the model, a tensor
  * that ranks cannot share evenly), BERTH_ENOFIT (naming the tier, the bytes missing and

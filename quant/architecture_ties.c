@@ -195,6 +195,15 @@ find_copy(const sharing *s, berthi_text name)
                : (uint32_t)(found - s->layers);
 }
 
+/* The layers beside its own that have the copy which this name is of. */
+static uint64_t
+count_sharers(const sharing *s, berthi_text name)
+{
+    const uint32_t copy = find_copy(s, name);
+
+    return copy < s->count ? (s->count - copy - 1) / s->copies : 0;
+}
+
 /* What this name is called in the layers that have the same copy. */
 static void
 share(berthi_build *build, const sharing *s, berthi_text name)
@@ -318,16 +327,26 @@ can_read_line(berthi_build *build, const build_scope *scope, const berthi_json_v
     return replacing == NULL || replacing->is_tower;
 }
 
-/* The most that one parameter that the line matches is tied to. */
+/* Of all parameters that match the source of a line, which has a '*'. */
 static uint64_t
-count_targets(berthi_build *build, const build_scope *scope, const line *l)
+count_ties(berthi_build *build, const build_scope *scope, const line *l)
 {
-    if (!berthi_text_is_same(l->target, l->source))
-        return 1;
-    return berthi_max_u64(find_sharing(build, scope, l->source.bytes).count, 1);
+    const berthi_architecture *const made = build->made;
+    const sharing s = berthi_text_is_same(l->target, l->source)
+                          ? find_sharing(build, scope, l->source.bytes)
+                          : (sharing){ .count = 0 };
+    uint64_t count = 0;
+
+    for (uint32_t i = 0; i < made->parameter_count; i++) {
+        const berthi_text name = build_name(made->parameters[i]);
+
+        if (berthi_build_is_match(l->source.bytes, name.bytes, name.length))
+            count += s.count > 0 ? count_sharers(&s, name) : 1;
+    }
+    return count;
 }
 
-/* As many for each line of the descriptions and each parameter it matches. */
+/* At most as many as the lines of the descriptions and what they match make. */
 static bool
 can_hold_ties(berthi_build *build)
 {
@@ -340,16 +359,8 @@ can_hold_ties(berthi_build *build)
              at != NULL; at = berthi_json_next(at), count++) {
             line l;
 
-            uint64_t targets;
-
-            if (!can_read_line(build, scope, at, &l)
-                || strchr(l.source.bytes, '*') == NULL)
-                continue;
-            targets = count_targets(build, scope, &l);
-            for (uint32_t i = 0; i < made->parameter_count; i++)
-                if (berthi_build_is_match(l.source.bytes, made->parameters[i]->name,
-                                          made->parameters[i]->name_length))
-                    count += targets;
+            if (can_read_line(build, scope, at, &l) && strchr(l.source.bytes, '*') != NULL)
+                count += count_ties(build, scope, &l);
         }
     if (count > TIES_MOST + (uint64_t)made->parameter_count) {
         berthi_build_fail(build, (berthi_text){ "", 0 }, count, TIES_MOST,

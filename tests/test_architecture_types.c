@@ -479,28 +479,56 @@ test_star_ties(void)
     described_end(context, &m, catalogue, a);
 }
 
-/* Each of what many layers share is a name for each of them: no model has so many. */
-static void
-test_too_many_ties(void)
+/* Layers from 0 to `layers` that share what those from 0 to `copies` hold `each` of. */
+static berth_status
+lay_out_shared(uint32_t layers, uint32_t copies, uint32_t each, model *m,
+               berthi_catalogue **catalogue, berthi_architecture **a, berth_error *error)
 {
     static const char description[] =
         "{\"base\": \"\", \"no_split\": [], \"tie_default\": true, \"tree\": [], \"tied\": "
         "{\"m.*.s.*.w\": \"m.*.s.*.w\"}}";
     char lines[8192] = "config {}\n";
     size_t length = strlen(lines);
+
+    for (uint32_t i = 0; i < layers; i++)
+        length += (size_t)snprintf(lines + length, sizeof lines - length,
+                                   "BF16 4x4 m.%u.linear.weight\n", i);
+    for (uint32_t i = 0; i < copies * each; i++)
+        length += (size_t)snprintf(lines + length, sizeof lines - length,
+                                   "BF16 4x4 m.%u.s.%u.w\n", i / each, i % each);
+    return described_lay_out(context, description, lines, m, catalogue, a, error);
+}
+
+/* Each of what many layers share is a name for each of them: no model has so many. */
+static void
+test_too_many_ties(void)
+{
     berthi_catalogue *catalogue;
     berthi_architecture *a;
     berth_error error;
     model m;
 
-    for (uint32_t i = 0; i < 80; i++)
-        length += (size_t)snprintf(lines + length, sizeof lines - length,
-                                   "BF16 4x4 m.%u.linear.weight\nBF16 4x4 m.0.s.%u.w\n", i,
-                                   i);
-    CHECK_EQ(described_lay_out(context, description, lines, &m, &catalogue, &a, &error),
-             BERTH_EFORMAT);
+    CHECK_EQ(lay_out_shared(80, 1, 80, &m, &catalogue, &a, &error), BERTH_EFORMAT);
     CHECK_EQ(error.reason, BERTH_REASON_ARCHITECTURE);
-    CHECK_EQ(error.actual, 80 * 80 + 1); /* with the line itself */
+    CHECK_EQ(error.actual, 80 * 79 + 1); /* with the line itself */
+    described_end(context, &m, catalogue, a);
+}
+
+/* A file that has all copies of what is shared, though those of one layer were enough. */
+static void
+test_ties_of_all_copies(void)
+{
+    berthi_catalogue *catalogue;
+    berthi_architecture *a;
+    const berthi_parameter *p;
+    berth_error error;
+    model m;
+
+    T_REQUIRE(CHECK_EQ(lay_out_shared(40, 40, 3, &m, &catalogue, &a, &error), BERTH_OK));
+    CHECK_EQ(a->tie_count, 39 * 3);
+    p = berthi_architecture_find(a, "m.39.s.2.w", 10);
+    T_REQUIRE(CHECK(p != NULL));
+    CHECK(p->tie == berthi_architecture_find(a, "m.0.s.2.w", 9));
     described_end(context, &m, catalogue, a);
 }
 
@@ -564,6 +592,7 @@ main(int argc, char **argv)
     T_RUN(test_tie_flags);
     T_RUN(test_star_ties);
     T_RUN(test_too_many_ties);
+    T_RUN(test_ties_of_all_copies);
     T_RUN(test_last);
     T_RUN(test_all_given_back);
     berth_context_destroy(context);

@@ -8,7 +8,13 @@
 #include "tools/llama_options.h"
 #include "tools/number.h"
 
-typedef enum kind { FLAG, TEXT, COUNT, PIN } kind;
+typedef enum kind {
+    FLAG,
+    TEXT,
+    ENTRIES, /* a list in one word, which is not given twice */
+    COUNT,
+    PIN
+} kind;
 
 typedef struct option {
     const char *name;
@@ -21,7 +27,7 @@ typedef struct option {
 #define FIELD(name) offsetof(llama_options, name)
 
 static const option options[] = {
-    { "--tokens", TEXT, FIELD(tokens), "1,2,3", "the prompt, as token ids" },
+    { "--tokens", ENTRIES, FIELD(tokens), "1,2,3", "the prompt, as token ids" },
     { "--tokens-file", TEXT, FIELD(tokens_file), "FILE", "the same from a file; -: stdin" },
     { "--generate", COUNT, FIELD(generate), "N", "print the next N ids (1)" },
     { "--greedy", FLAG, SIZE_MAX, NULL, "take the most likely one, which is what it does" },
@@ -31,11 +37,11 @@ static const option options[] = {
     { "--type", TEXT, FIELD(type), "TYPE", "nf4, fp4, int8, or none: as it is stored" },
     { "--double-quant", FLAG, FIELD(double_quant), NULL, "nf4, fp4: 8-bit statistics" },
     { "--dtype", TEXT, FIELD(dtype), "DTYPE", "load as bf16, f16 or f32" },
-    { "--max-memory", TEXT, FIELD(max_memory), "LIST", "0=8GiB,cpu=4GiB,disk=inf" },
+    { "--max-memory", ENTRIES, FIELD(max_memory), "LIST", "0=8GiB,cpu=4GiB,disk=inf" },
     { "--pin", PIN, FIELD(pins), "PART=TIER", "where layers have to lie; several times" },
-    { "--link", TEXT, FIELD(links), "LIST", "rates of links: 0=gen4x16,disk=7GB/s" },
+    { "--link", ENTRIES, FIELD(links), "LIST", "rates of links: 0=gen4x16,disk=7GB/s" },
     { "--slots", COUNT, FIELD(slots), "N", "layers of a device that are streamed at once" },
-    { "--devices", TEXT, FIELD(devices), "WORDS", "cpu, cuda, or sim:8GiB,h2d=25GB/s;..." },
+    { "--devices", ENTRIES, FIELD(devices), "WORDS", "cpu, cuda, or sim:8GiB,h2d=25GB/s;..." },
     { "--offload-dir", TEXT, FIELD(offload_dir), "DIR",
       "where layers of the disk are written that the model has not as they are wanted" },
     { "--context", COUNT, FIELD(context), "N", "room for tokens (prompt and --generate)" },
@@ -119,6 +125,11 @@ store(llama_options *out, const option *o, const char *value, berth_error *error
     case FLAG:
         if (o->offset != SIZE_MAX)
             *(bool *)field = true;
+        return BERTH_OK;
+    case ENTRIES:
+        if (*(const char **)field != NULL)
+            return refuse(error, o->name, "is given twice: all of its list goes into one");
+        *(const char **)field = value;
         return BERTH_OK;
     case TEXT:
         *(const char **)field = value;

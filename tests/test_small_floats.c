@@ -244,6 +244,33 @@ test_loaded(void)
     }
 }
 
+/* Rows and columns that are decoded as they are gathered. */
+static void
+test_loaded_by_ranks(void)
+{
+    static const char *const words[] = { NULL, "sim:64MiB" };
+    const char *const small = make(true);
+    const char *const large = make(false);
+
+    for (size_t i = 0; i < 4 * WAYS; i++) {
+        berth_plan_options options = options_of(&ways[i / 4]);
+        uint32_t a[BERTHS] = { 0 };
+        uint32_t b[BERTHS] = { 0 };
+        uint64_t a_bytes;
+        uint64_t b_bytes;
+        uint64_t count;
+
+        options.rank = i / 2 % 2;
+        options.ranks = 2;
+        count = load(small, options, words[i % 2], a, &a_bytes);
+        CHECK_EQ(count, 12);
+        CHECK_EQ(load(large, options, words[i % 2], b, &b_bytes), count);
+        CHECK_EQ(a_bytes, b_bytes);
+        if (!CHECK_MEM(a, b, count * sizeof *a))
+            T_NOTE("way %zu", i);
+    }
+}
+
 /* As they are stored: half as much. */
 static void
 test_loaded_as_stored(void)
@@ -335,6 +362,7 @@ main(int argc, char **argv)
     T_RUN(test_kept);
     T_RUN(test_lone_shard);
     T_RUN(test_loaded);
+    T_RUN(test_loaded_by_ranks);
     T_RUN(test_loaded_as_stored);
     T_RUN(test_estimated);
     T_RUN(test_edited);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tests/fixture.h"
+#include "tests/moved.h"
 #include "tests/sliced.h"
 #include "tests/t.h"
 #include "tests/weights.h"
@@ -384,6 +385,46 @@ test_edited(void)
     planned_end(&p);
 }
 
+/*
+ * Rows and their scales come from the files, columns from where a move has written them; what
+ * is not read again is kept while the model sleeps.
+ */
+static void
+test_moved(void)
+{
+    static const char *const away[] = { "model.layers.0.self_attn.q_b_proj=disk",
+                                        "model.layers.0.mlp.down_proj=disk",
+                                        "model.layers.1.mlp.experts=disk" };
+    const char *const folder = make_model(QUERIES);
+    berth_plan_options options = sliced_options("0=64MiB,cpu=64MiB,disk=inf", 1, 2);
+    berth_check_report report;
+    moved m;
+
+    moved_begin_with(&m, folder, &options, "sim:64MiB", fixture_folder());
+    for (int32_t discards = 0; discards < 2; discards++) {
+        m.options.discards = discards;
+        moved_is_ok(&m, moved_sleep(&m));
+        moved_is_ok(&m, moved_wake(&m));
+        moved_check(&m);
+    }
+    options.pins = away;
+    for (uint32_t pins = 1; pins <= 3; pins++) {
+        options.pin_count = pins;
+        moved_is_ok(&m, moved_move(&m, moved_plan(&m, &options)));
+        moved_check(&m);
+        CHECK_EQ(loaded_see_checked(&m.l, &report), BERTH_OK);
+        CHECK_EQ(report.mismatches, 0);
+        moved_is_ok(&m, moved_sleep(&m));
+        moved_is_ok(&m, moved_wake(&m));
+        moved_check(&m);
+    }
+    options.pin_count = 0;
+    moved_is_ok(&m, moved_move(&m, moved_plan(&m, &options)));
+    moved_check(&m);
+    moved_free_plans();
+    moved_end(&m);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -394,5 +435,6 @@ main(int argc, char **argv)
     T_RUN(test_bytes_are_not_split);
     T_RUN(test_not_decoded);
     T_RUN(test_edited);
+    T_RUN(test_moved);
     T_MAIN_END;
 }

@@ -56,7 +56,7 @@ static const cli_option load_options[] = {
       "plan first: nf4 and fp4 with their absmax as 8-bit codes" },
     { "dtype", '\0', CLI_CHOICE, offsetof(load_arguments, dtype), ENCODING_DTYPES, NULL,
       "model", "plan first: load as this dtype, decoded from 8-bit floats, packed FP4 and MXFP4; "
-      "weights of bitsandbytes stay as they are" },
+      "weights of bitsandbytes and of methods that are not decoded stay as they are" },
     { "devices", 'd', CLI_ENTRIES, offsetof(load_arguments, devices), "WORDS", NULL, NULL,
       "what plays the plan's GPUs, one each: sim:24GiB,h2d=25GB/s;sim:24GiB; see "
       "berth-devices(5)" },

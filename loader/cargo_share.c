@@ -30,6 +30,10 @@ block_of(const berthi_quantized *record, const berthi_slice *slice, uint32_t num
                                                                      : record->block_size;
 }
 
+/*
+ * Behind the scales of the weight are those of activations: more than one of them are of inputs,
+ * which a square matrix has as many of as rows.
+ */
 static bool
 can_divide(const berthi_quantized *record, const berthi_slice *slice, uint32_t number,
            const uint64_t *dims, uint32_t rank, berthi_slice *out)
@@ -37,7 +41,7 @@ can_divide(const berthi_quantized *record, const berthi_slice *slice, uint32_t n
     *out = *slice;
     if (record->rank == 3)
         return rank > 0 && dims[0] == record->shape[0];
-    return berthi_share_has_blocks(record)
+    return number <= 1 && berthi_share_has_blocks(record)
            && berthi_slice_can_take(slice, record->shape, block_of(record, slice, number),
                                     dims, rank, out);
 }

@@ -6,6 +6,7 @@
  *   stacks of experts    rows of the first dimension, of every tensor
  *   FP8, packed FP4      rows and columns of a matrix: of its codes, and of the scales of
  *                        blocks, none of which a cut splits
+ *                        (scales of activations: one, which is for all)
  */
 #ifndef BERTH_LOADER_CARGO_SHARE_H
 #define BERTH_LOADER_CARGO_SHARE_H

@@ -320,7 +320,7 @@ test_blocks_are_not_split(void)
                   "model.layers.0.mlp.gate_proj.weight");
 }
 
-/* Numbers of 4 bits beside rows, of which a rank would have half of one byte. */
+/* As many scales of inputs as rows, of which a rank would have half of one byte, too. */
 static void
 test_bytes_are_not_split(void)
 {
@@ -339,6 +339,32 @@ test_bytes_are_not_split(void)
     sliced_refuse(folder, sliced_options("cpu=64MiB", 1, 2), BERTH_EUNSUPPORTED,
                   "is stored in blocks that a cut here would split",
                   "model.layers.0.mlp.gate_proj.weight");
+}
+
+/* As many scales of inputs as there are rows: a rank needs all of them, or others. */
+static void
+test_activations_are_not_cut(void)
+{
+    static const char *const modules[] = { "gate_proj", "down_proj" };
+
+    for (uint32_t i = 0; i < 2; i++) {
+        const char *const folder = fixture_folder();
+
+        (void)fixture_file(
+            fixture_format("%s/model.safetensors", folder),
+            fixture_format("F8_E4M3 64x64 model.layers.0.mlp.%s.weight\n"
+                           "F32 64 model.layers.0.mlp.%s.weight_scale\n"
+                           "F32 64 model.layers.0.mlp.%s.input_scale\n",
+                           modules[i], modules[i], modules[i]));
+        fixture_text(fixture_format("%s/config.json", folder),
+                     "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "
+                     "\"hidden_size\": 64, \"intermediate_size\": 64, "
+                     "\"num_attention_heads\": 4, \"num_hidden_layers\": 1, "
+                     "\"vocab_size\": 8, \"quantization_config\": {\"quant_method\": "
+                     "\"fp8\"}}");
+        sliced_refuse(folder, sliced_options("cpu=64MiB", 1, 2), BERTH_EUNSUPPORTED,
+                      "is stored in blocks that a cut here would split", NULL);
+    }
 }
 
 /* What is stored is not decoded, neither to be encoded anew nor as numbers of a dtype. */
@@ -433,6 +459,7 @@ main(int argc, char **argv)
     T_RUN(test_nothing_to_cut);
     T_RUN(test_blocks_are_not_split);
     T_RUN(test_bytes_are_not_split);
+    T_RUN(test_activations_are_not_cut);
     T_RUN(test_not_decoded);
     T_RUN(test_edited);
     T_RUN(test_moved);

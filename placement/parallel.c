@@ -26,24 +26,38 @@ static const char *const families[] = {
 #define FAMILIES (sizeof families / sizeof *families)
 
 static bool
-is_known(const berthi_shape *shape)
+is_listed(const berthi_shape *shape)
 {
     const char *const name = berthi_shape_family_name(shape);
 
     for (size_t i = 0; i < FAMILIES; i++)
         if (strcmp(families[i], name) == 0)
-            return shape->is_known && !shape->has_tower && !shape->has_unknown_layers;
+            return true;
     return false;
+}
+
+static bool
+is_known(const berthi_shape *shape)
+{
+    return is_listed(shape) && shape->is_known && !shape->has_tower
+           && !shape->has_unknown_layers;
 }
 
 static berth_status
 fail_family(const berthi_shape *shape, berth_error *error)
 {
+    const char *const name = shape != NULL ? berthi_shape_family_name(shape)
+                                           : "a model without config.json that can be read";
+
+    if (shape != NULL && is_listed(shape))
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
+                           "how %s is cut for tensor parallelism is not known where its "
+                           "layers differ, or beside a tower for pictures or sounds",
+                           name);
     return berthi_fail(error, BERTH_REASON_UNSUPPORTED, NULL,
                        "how %s is cut for tensor parallelism is not known: berth-plan(5) "
                        "lists the types of which it is",
-                       shape == NULL ? "a model without config.json"
-                                     : berthi_shape_family_name(shape));
+                       name);
 }
 
 berth_status

@@ -434,7 +434,13 @@ test_families_that_are_not_known(void)
                   "model.layers.0.self_attn.qkv_proj.weight");
     (void)remove(fixture_format("%s/config.json", folder));
     sliced_refuse(folder, options, BERTH_EUNSUPPORTED,
-                  "how a model without config.json is cut", NULL);
+                  "how a model without config.json that can be read is cut", NULL);
+    fixture_text(fixture_format("%s/config.json", folder),
+                 "{\"model_type\": \"llama\", \"hidden_size\": 128, "
+                 "\"intermediate_size\": 352, \"num_attention_heads\": 8, "
+                 "\"num_hidden_layers\": 1, \"vocab_size\": 515, \"vision_config\": {}}");
+    sliced_refuse(folder, options, BERTH_EUNSUPPORTED,
+                  "is not known where its layers differ, or beside a tower", NULL);
 }
 
 /* What one rank computes of it: at least one head of each kind. */

@@ -65,24 +65,6 @@ capacity_of(const program *p)
     return p->options.context > wanted ? p->options.context : wanted;
 }
 
-/* The plan of --plan. */
-static berth_status
-open_plan(program *p, berth_error *error)
-{
-    const char *const path = p->options.plan;
-    char *text;
-    size_t length;
-    berth_status status;
-
-    if (strcmp(path, "-") != 0)
-        return berth_plan_open(p->context, path, &p->plan, error);
-    status = llama_file_read(path, &text, &length, error);
-    if (status == BERTH_OK)
-        status = berth_plan_parse(p->context, text, length, "standard input", &p->plan, error);
-    free(text);
-    return status;
-}
-
 static berth_status
 make_plan(program *p, berth_error *error)
 {
@@ -90,7 +72,7 @@ make_plan(program *p, berth_error *error)
     berth_status status;
 
     if (p->options.plan != NULL)
-        return open_plan(p, error);
+        return llama_plan_open(p->context, p->options.plan, &p->plan, error);
     status = llama_options_plan(&p->options, options, error);
     if (status != BERTH_OK)
         return status;

@@ -61,6 +61,35 @@ llama_file_read(const char *path, char **out_text, size_t *out_length, berth_err
     return status;
 }
 
+/* Something like <(command) of a shell. */
+static bool
+is_pipe(const char *path)
+{
+    struct stat found;
+
+    return stat(path, &found) == 0 && S_ISFIFO(found.st_mode);
+}
+
+berth_status
+llama_plan_open(berth_context *context, const char *path, berth_plan **out_plan,
+                berth_error *error)
+{
+    const bool is_standard = strcmp(path, "-") == 0;
+    char *text;
+    size_t length;
+    berth_status status;
+
+    if (!is_standard && !is_pipe(path))
+        return berth_plan_open(context, path, out_plan, error);
+    *out_plan = NULL;
+    status = llama_file_read(path, &text, &length, error);
+    if (status == BERTH_OK)
+        status = berth_plan_parse(context, text, length, is_standard ? "standard input" : path,
+                                  out_plan, error);
+    free(text);
+    return status;
+}
+
 /* -------------------------------------------------------------------------- tokens */
 
 void

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* llama_file.h - token ids from a text, logits into a safetensors file. */
+/* llama_file.h - token ids and plans from texts, logits into a safetensors file. */
 #ifndef BERTH_TOOLS_LLAMA_FILE_H
 #define BERTH_TOOLS_LLAMA_FILE_H
 
@@ -29,6 +29,13 @@ berth_status llama_tokens_read(llama_tokens *tokens, const char *path, berth_err
  * BERTH_ENOMEM.
  */
 berth_status llama_file_read(const char *path, char **out_text, size_t *out_length,
+                             berth_error *error);
+
+/*
+ * A plan from a file; "-": standard input. It may be a pipe, too, which the library takes for no
+ * file. Also what berth_plan_open() returns.
+ */
+berth_status llama_plan_open(berth_context *context, const char *path, berth_plan **out_plan,
                              berth_error *error);
 
 /*

@@ -375,6 +375,24 @@ test_beginning(void)
     CHECK(cli_nearest("do", words, 2, sizeof words[0]) == NULL);
 }
 
+/* Who writes the beginning of a word means none that has as many other letters. */
+static void
+test_beginning_and_nearly_the_same(void)
+{
+    static const char *const words[] = { "source", "double-quant", "ring", "print-config",
+                                         "no-color", "log", "no-offload", "experts",
+                                         "expert-hits", "keep" };
+    const size_t count = sizeof words / sizeof words[0];
+
+    CHECK_STR(cli_nearest("double", words, count, sizeof words[0]), "double-quant");
+    CHECK_STR(cli_nearest("print", words, count, sizeof words[0]), "print-config");
+    CHECK(cli_nearest("no-", words, count, sizeof words[0]) == NULL);
+    CHECK(cli_nearest("exp", words, count, sizeof words[0]) == NULL);
+    CHECK_STR(cli_nearest("expert", words, count, sizeof words[0]), "experts");
+    CHECK_STR(cli_nearest("expert-", words, count, sizeof words[0]), "expert-hits");
+    CHECK_STR(cli_nearest("duble-quant", words, count, sizeof words[0]), "double-quant");
+}
+
 /* ------------------------------------------------------------------------ help */
 
 static const screen plain = { .has_unicode = true };
@@ -491,6 +509,7 @@ main(int argc, char **argv)
     T_RUN(test_choice_words);
     T_RUN(test_nearest);
     T_RUN(test_beginning);
+    T_RUN(test_beginning_and_nearly_the_same);
     T_RUN(test_help);
     T_RUN(test_wrapping);
     T_RUN(test_config);

@@ -76,25 +76,13 @@ word_at(const void *words, size_t i, size_t stride)
     return word;
 }
 
-/* The one word that begins so; NULL: there is none, or more than one. */
-static const char *
-only_beginning(const char *text, const void *words, size_t count, size_t stride)
+/* A few letters begin many words by chance. */
+static bool
+is_beginning(const char *text, const char *word)
 {
     const size_t length = strlen(text);
-    const char *found = NULL;
 
-    if (length < 3)
-        return NULL;
-    for (size_t i = 0; i < count; i++) {
-        const char *const word = word_at(words, i, stride);
-
-        if (strncmp(word, text, length) != 0)
-            continue;
-        if (found != NULL)
-            return NULL;
-        found = word;
-    }
-    return found;
+    return length >= 3 && strncmp(word, text, length) == 0;
 }
 
 const char *
@@ -102,17 +90,24 @@ cli_nearest(const char *text, const void *words, size_t count, size_t stride)
 {
     const char *nearest = NULL;
     size_t best = strlen(text) / 3 + 1;
+    size_t beginnings = 0;
 
+    for (size_t i = 0; i < count; i++)
+        if (is_beginning(text, word_at(words, i, stride)) && beginnings++ == 0)
+            nearest = word_at(words, i, stride);
+    if (beginnings == 1)
+        return nearest;
+    nearest = NULL;
     for (size_t i = 0; i < count; i++) {
         const char *const word = word_at(words, i, stride);
         const size_t distance = edit_distance(text, word);
 
-        if (distance <= best) {
+        if (distance <= best && (beginnings == 0 || is_beginning(text, word))) {
             nearest = word;
             best = distance - (distance > 0);
         }
     }
-    return nearest != NULL ? nearest : only_beginning(text, words, count, stride);
+    return nearest;
 }
 
 /* -------------------------------------------------------------------- tables */

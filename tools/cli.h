@@ -138,8 +138,9 @@ berth_status cli_bad_value(const cli_call *call, const char *name, const char *t
                            size_t length, const char *wanted);
 
 /*
- * The word of `words` that was probably meant: one that is nearly the same, else the only one
- * that begins so; or NULL. `words` are `stride` bytes apart, each beginning with a const char *.
+ * The word of `words` that was probably meant: the only one that begins so; of several that do,
+ * or else of all, one that is nearly the same; or NULL. `words` are `stride` bytes apart, each
+ * beginning with a const char *.
  */
 const char *cli_nearest(const char *text, const void *words, size_t count, size_t stride);
 

@@ -30,8 +30,9 @@
  *             computes, its rounding, flushing of subnormal numbers, and exceptions that trap,
  *             changes no bits of weights, states and products, and stays as it is.
  *             A child of fork() may make a context of its own; what was made before is the
- *             parent's, and the child neither uses nor destroys it. A program that is executed
- *             inherits none of berth's descriptors.
+ *             parent's, and the child neither uses nor destroys it. It has no GPUs where the
+ *             parent has used some: CUDA gives them to programs that are executed. These
+ *             inherit none of berth's descriptors.
  * Callbacks   Of berth they may call what tells of a context, a checkpoint, a plan, a status or
  *             an error, berth_job_poll() and berth_job_cancel(), and whatever has to do with
  *             other objects than those that call them. Logs, traces and memory hooks are called

@@ -247,6 +247,15 @@ open_given_file(berthi_location *location, const char *path, berth_error *error)
     return status == BERTH_OK ? note_home(location, error) : status;
 }
 
+/* "https://...", "hf://...": a scheme, of letters and digits, where a path has a folder. */
+static bool
+is_address(const char *path)
+{
+    const size_t length = strspn(path, "abcdefghijklmnopqrstuvwxyz0123456789");
+
+    return length > 0 && strncmp(path + length, "://", 3) == 0;
+}
+
 /* Nothing is there under this name: a link to nowhere, or a repository's name. */
 static berth_status
 open_absent(berthi_location *location, const char *path, const char *hub_cache,
@@ -264,7 +273,7 @@ open_absent(berthi_location *location, const char *path, const char *hub_cache,
                            &(berthi_about){ .file = path },
                            "a link to %s, where there is nothing",
                            berthi_findings_shown(target, (uint64_t)length, shown));
-    if (strstr(path, "://") != NULL)
+    if (is_address(path))
         return berthi_fail(error, BERTH_REASON_NOT_FOUND, &(berthi_about){ .file = path },
                            "an address, and nothing is fetched: download the model, and name "
                            "its folder");

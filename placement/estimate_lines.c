@@ -170,8 +170,8 @@ berthi_note_model(berthi_estimate *out, const berthi_estimate_model *model,
                              "words: it is counted %s, which may be more or less than it has",
                         shape->has_head ? "as that one" : "without a head");
     if (model->knows_stored)
-        berthi_note_add(out, "config.json says that the files are quantized already: native is "
-                             "counted so for all linear layers; their own bytes need headers");
+        berthi_note_add(out, "config.json says how the files are quantized already: native is "
+                             "counted so; their own bytes need headers");
     else if (shape->is_quantized && !model->has_headers)
         berthi_note_add(out, "config.json says that the files are quantized already: "
                              "native is counted as %s values; their own bytes need headers",

@@ -149,9 +149,9 @@ link                 threadless coverage
 llama_config         threadless
 llama_file           threadless
 llama_math           threadless
+load_blocks          coverage
 load_cycles          slow
 load_errors          waits
-load_blocks          coverage
 load_slices          coverage
 locate               threadless coverage
 manifest             threadless coverage valgrind

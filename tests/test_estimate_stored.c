@@ -63,7 +63,7 @@ test_published(void)
     bytes b = estimate("tests/data/configs/deepseek-v3.json");
 
     CHECK_EQ(b.linears, UINT64_C(669228962144));
-    CHECK_CONTAINS(b.note, "native is counted so for all linear layers");
+    CHECK_CONTAINS(b.note, "native is counted so; their own bytes need headers");
     b = estimate("tests/data/configs/gpt-oss-20b.json");
     CHECK_EQ(b.linears + b.others, UINT64_C(13761264768));
 }

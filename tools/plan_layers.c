@@ -6,7 +6,6 @@
 
 #include "tools/plan_print.h"
 
-#define EXPLAIN_CAPACITY 512
 #define RANGE_CAPACITY 512
 
 static void
@@ -36,7 +35,7 @@ print_berth(session *s, const berth_plan *plan, uint64_t number)
 static void
 print_layer(session *s, const berth_plan *plan, uint32_t layer)
 {
-    char text[EXPLAIN_CAPACITY];
+    char text[PLAN_EXPLAIN_CAPACITY];
     char bytes[BERTH_SIZE_CAPACITY];
     char resident[BERTH_SIZE_CAPACITY];
     berth_plan_layer l;

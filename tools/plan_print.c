@@ -11,7 +11,6 @@
 #include "tools/table.h"
 
 #define CELL_CAPACITY PLAN_CELL
-#define EXPLAIN_CAPACITY 512
 
 /* ----------------------------------------------------------------------- words */
 
@@ -197,7 +196,7 @@ print_layers(session *s, const berth_plan *plan, uint32_t count)
 static void
 print_reasons(session *s, const berth_plan *plan, uint32_t count)
 {
-    char text[EXPLAIN_CAPACITY];
+    char text[PLAN_EXPLAIN_CAPACITY];
     bool has_any = false;
     plan_fold f;
 

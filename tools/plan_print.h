@@ -6,6 +6,7 @@
 #include "tools/session.h"
 
 #define PLAN_CELL 64
+#define PLAN_EXPLAIN_CAPACITY 512 /* why a layer is where it is */
 
 /* "-" for nothing, "no limit"; a time in its unit. */
 const char *plan_size_text(uint64_t bytes, char text[PLAN_CELL]);

@@ -253,7 +253,7 @@ is_as_stored(const question *q, const berthi_quantized *record)
                && q->berth->dtype == q->entry->dtype;
     if (record->encoding != q->berth->encoding)
         return false;
-    if (summary->type == BERTH_ENCODING_NATIVE || record->encoding == BERTH_ENCODING_INT8)
+    if (summary->type == BERTH_ENCODING_NATIVE || !berthi_format_is_4bit(record->encoding))
         return true;
     return record->block_size == summary->block_size
            && record->is_double == (summary->double_quant != 0);

@@ -9,7 +9,7 @@
 
 /* -------------------------------------------------------------------------- family */
 
-/* Their layers hold what `rules` name, and nothing that is fused. */
+/* Their layers hold what `modules` and `numbers` name, and nothing that is fused. */
 static const char *const families[] = {
     "afmoe", "apertus", "arcee", "axk1", "cohere", "cohere2", "cohere2_moe", "cwm",
     "deepseek_v2", "deepseek_v3", "deepseek_v32", "dots1", "ernie4_5", "ernie4_5_moe",
@@ -152,8 +152,7 @@ static rule
 find_named(const named_rule *named, size_t count, berthi_text name)
 {
     for (size_t i = 0; i < count; i++)
-        if (strlen(named[i].name) == name.length
-            && memcmp(named[i].name, name.bytes, (size_t)name.length) == 0)
+        if (berthi_text_is(name, named[i].name))
             return named[i].rule;
     return RULE_UNKNOWN;
 }

@@ -41,8 +41,8 @@ const sliced_sizes sliced_blocks = {
     .words = 64,
 };
 
-static void
-add(fixture_builder *b, const char *name, uint64_t rows, uint64_t columns)
+void
+sliced_add(fixture_builder *b, const char *name, uint64_t rows, uint64_t columns)
 {
     const uint64_t shape[2] = { rows, columns };
     const uint64_t count = rows * (columns == 0 ? 1 : columns);
@@ -56,9 +56,9 @@ static void
 add_mlp(fixture_builder *b, const sliced_sizes *s, const char *prefix, const char *gate,
         const char *up, const char *down)
 {
-    add(b, fixture_format("%s.%s.weight", prefix, gate), s->inner, s->hidden);
-    add(b, fixture_format("%s.%s.weight", prefix, up), s->inner, s->hidden);
-    add(b, fixture_format("%s.%s.weight", prefix, down), s->hidden, s->inner);
+    sliced_add(b, fixture_format("%s.%s.weight", prefix, gate), s->inner, s->hidden);
+    sliced_add(b, fixture_format("%s.%s.weight", prefix, up), s->inner, s->hidden);
+    sliced_add(b, fixture_format("%s.%s.weight", prefix, down), s->hidden, s->inner);
 }
 
 static void
@@ -67,18 +67,18 @@ add_layer(fixture_builder *b, const sliced_sizes *s)
     const uint32_t inner = s->heads * s->head_dim;
     const uint32_t keys = s->kv_heads * s->head_dim;
 
-    add(b, "model.layers.0.self_attn.q_proj.weight", inner, s->hidden);
-    add(b, "model.layers.0.self_attn.k_proj.weight", keys, s->hidden);
-    add(b, "model.layers.0.self_attn.v_proj.weight", keys, s->hidden);
-    add(b, "model.layers.0.self_attn.o_proj.weight", s->hidden, inner);
-    add(b, "model.layers.0.input_layernorm.weight", s->hidden, 0);
+    sliced_add(b, "model.layers.0.self_attn.q_proj.weight", inner, s->hidden);
+    sliced_add(b, "model.layers.0.self_attn.k_proj.weight", keys, s->hidden);
+    sliced_add(b, "model.layers.0.self_attn.v_proj.weight", keys, s->hidden);
+    sliced_add(b, "model.layers.0.self_attn.o_proj.weight", s->hidden, inner);
+    sliced_add(b, "model.layers.0.input_layernorm.weight", s->hidden, 0);
     if (s->experts == 0) {
-        add(b, "model.layers.0.self_attn.q_proj.bias", inner, 0);
-        add(b, "model.layers.0.self_attn.o_proj.bias", s->hidden, 0);
+        sliced_add(b, "model.layers.0.self_attn.q_proj.bias", inner, 0);
+        sliced_add(b, "model.layers.0.self_attn.o_proj.bias", s->hidden, 0);
         add_mlp(b, s, "model.layers.0.mlp", "gate_proj", "up_proj", "down_proj");
         return;
     }
-    add(b, "model.layers.0.block_sparse_moe.gate.weight", s->experts, s->hidden);
+    sliced_add(b, "model.layers.0.block_sparse_moe.gate.weight", s->experts, s->hidden);
     for (uint32_t i = 0; i < s->experts; i++)
         add_mlp(b, s, fixture_format("model.layers.0.block_sparse_moe.experts.%u", i), "w1",
                 "w3", "w2");
@@ -90,12 +90,12 @@ sliced_make(const sliced_sizes *s)
     const char *const folder = fixture_folder();
     fixture_builder *const b = fixture_begin();
 
-    add(b, "model.embed_tokens.weight", s->words, s->hidden);
+    sliced_add(b, "model.embed_tokens.weight", s->words, s->hidden);
     add_layer(b, s);
     if (s->extra != NULL)
-        add(b, s->extra, 64, 64);
-    add(b, "model.norm.weight", s->hidden, 0);
-    add(b, "lm_head.weight", s->words, s->hidden);
+        sliced_add(b, s->extra, 64, 64);
+    sliced_add(b, "model.norm.weight", s->hidden, 0);
+    sliced_add(b, "lm_head.weight", s->words, s->hidden);
     (void)fixture_finish(b, fixture_format("%s/model.safetensors", folder));
     fixture_text(
         fixture_format("%s/config.json", folder),

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "tests/fixture.h"
 #include "tests/loaded.h"
 
 typedef struct sliced_sizes {
@@ -30,6 +31,8 @@ extern const sliced_sizes sliced_mixture;
 /* 128 rows of it are 256 blocks of 64. */
 extern const sliced_sizes sliced_blocks;
 
+/* A tensor of BF16, some values or other; `columns` 0: of one dimension. */
+void sliced_add(fixture_builder *b, const char *name, uint64_t rows, uint64_t columns);
 /* Returns the folder. */
 const char *sliced_make(const sliced_sizes *s);
 

@@ -23,17 +23,6 @@
 
 /* ------------------------------------------------------------------------- the model */
 
-static void
-add_plain(fixture_builder *b, const char *name, uint64_t rows, uint64_t columns)
-{
-    const uint64_t shape[2] = { rows, columns };
-    const uint64_t count = rows * (columns == 0 ? 1 : columns);
-    void *const values = weights_values(BERTH_BF16, count, strlen(name) + rows, false);
-
-    fixture_add(b, name, "BF16", columns == 0 ? 1 : 2, shape, values);
-    free(values);
-}
-
 /* Bytes of any value: nobody computes with them. */
 static void
 add_bytes(fixture_builder *b, const char *name, const char *dtype, uint64_t rows,
@@ -93,14 +82,14 @@ static void
 add_attention(fixture_builder *b, const char *layer, uint64_t hidden, uint64_t queries)
 {
     add_float8(b, fixture_format("%s.self_attn.q_a_proj", layer), 32, hidden);
-    add_plain(b, fixture_format("%s.self_attn.q_a_layernorm.weight", layer), 32, 0);
+    sliced_add(b, fixture_format("%s.self_attn.q_a_layernorm.weight", layer), 32, 0);
     add_float8(b, fixture_format("%s.self_attn.q_b_proj", layer), queries, 32);
     add_float8(b, fixture_format("%s.self_attn.kv_a_proj_with_mqa", layer), 40, hidden);
-    add_plain(b, fixture_format("%s.self_attn.kv_a_layernorm.weight", layer), 32, 0);
+    sliced_add(b, fixture_format("%s.self_attn.kv_a_layernorm.weight", layer), 32, 0);
     add_float8(b, fixture_format("%s.self_attn.kv_b_proj", layer), UINT64_C(4) * 40, 32);
     add_float8(b, fixture_format("%s.self_attn.o_proj", layer), hidden, UINT64_C(4) * 16);
-    add_plain(b, fixture_format("%s.input_layernorm.weight", layer), hidden, 0);
-    add_plain(b, fixture_format("%s.post_attention_layernorm.weight", layer), hidden, 0);
+    sliced_add(b, fixture_format("%s.input_layernorm.weight", layer), hidden, 0);
+    sliced_add(b, fixture_format("%s.post_attention_layernorm.weight", layer), hidden, 0);
 }
 
 /* A layer with an MLP, one with experts, and one that predicts a word more. */
@@ -110,30 +99,30 @@ make_model(uint64_t queries)
     const char *const folder = fixture_folder();
     fixture_builder *const b = fixture_begin();
 
-    add_plain(b, "model.embed_tokens.weight", 50, 64);
+    sliced_add(b, "model.embed_tokens.weight", 50, 64);
     for (uint32_t i = 0; i < 3; i++)
         add_attention(b, fixture_format("model.layers.%u", i), 64, queries);
     add_mlp(b, "model.layers.0.mlp", 96, add_float8);
     for (uint32_t i = 1; i < 3; i++) {
         const char *const mlp = fixture_format("model.layers.%u.mlp", i);
 
-        add_plain(b, fixture_format("%s.gate.weight", mlp), 4, 64);
-        add_plain(b, fixture_format("%s.gate.e_score_correction_bias", mlp), 4, 0);
+        sliced_add(b, fixture_format("%s.gate.weight", mlp), 4, 64);
+        sliced_add(b, fixture_format("%s.gate.e_score_correction_bias", mlp), 4, 0);
         if (i == 1)
             add_mlp(b, fixture_format("%s.shared_experts", mlp), 64, add_float8);
         for (uint32_t e = 0; e < 4; e++)
             add_mlp(b, fixture_format("%s.experts.%u", mlp, e), 64, add_float4);
     }
-    add_plain(b, "model.layers.2.enorm.weight", 64, 0);
-    add_plain(b, "model.layers.2.hnorm.weight", 64, 0);
+    sliced_add(b, "model.layers.2.enorm.weight", 64, 0);
+    sliced_add(b, "model.layers.2.hnorm.weight", 64, 0);
     add_float8(b, "model.layers.2.eh_proj", 64, 128);
     add_float8_of(b, "model.layers.2.mlp.shared_experts.gate_proj", 64, 64, 64);
     add_float8_of(b, "model.layers.2.mlp.shared_experts.up_proj", 64, 64, 1);
     add_float8_of(b, "model.layers.2.mlp.shared_experts.down_proj", 64, 64, 64);
-    add_plain(b, "model.layers.2.shared_head.norm.weight", 64, 0);
-    add_plain(b, "model.layers.2.shared_head.head.weight", 50, 64);
-    add_plain(b, "model.norm.weight", 64, 0);
-    add_plain(b, "lm_head.weight", 50, 64);
+    sliced_add(b, "model.layers.2.shared_head.norm.weight", 64, 0);
+    sliced_add(b, "model.layers.2.shared_head.head.weight", 50, 64);
+    sliced_add(b, "model.norm.weight", 64, 0);
+    sliced_add(b, "lm_head.weight", 50, 64);
     (void)fixture_finish(b, fixture_format("%s/model.safetensors", folder));
     fixture_text(fixture_format("%s/config.json", folder),
                  "{\"architectures\": [\"DeepseekV3ForCausalLM\"], "

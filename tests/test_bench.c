@@ -7,6 +7,7 @@
 
 #include "loader/bench.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -330,6 +331,17 @@ test_earlier(void)
 
 /* ------------------------------------------------------------------------- reads */
 
+/* Holes of a file never are where the file lies in memory, as on a tmpfs. */
+static bool
+is_cached(const char *path)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int64_t pages = berthi_sys_cached_pages(fd, 0, 1 << 20);
+
+    close(fd);
+    return pages == (1 << 20) / (int64_t)berthi_sys_page_bytes();
+}
+
 static void
 test_reads_of_a_checkpoint(void)
 {
@@ -348,7 +360,8 @@ test_reads_of_a_checkpoint(void)
     CHECK(strstr(line.words, "io_uring") != NULL || strstr(line.words, "threads") != NULL);
     line = find(b.bench, BERTH_BENCH_READ_WARM, BERTH_NO_INDEX, false);
     CHECK_GT(line.rate, 0);
-    CHECK_CONTAINS(line.words, "buffered");
+    if (is_cached(fixture_format("%s/model-00001-of-00001.safetensors", folder)))
+        CHECK_CONTAINS(line.words, "buffered");
     CHECK_CONTAINS(berth_bench_links(b.bench), "{\"tier\": \"disk\", \"feed\"");
     berth_bench_destroy(b.bench);
     b.bench = NULL;

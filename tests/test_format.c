@@ -2,8 +2,10 @@
 /* test_format.c - names of dtypes and the exact bytes of tensors. */
 #include "quant/format.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+#include "tests/fixture.h"
 #include "tests/t.h"
 
 static void
@@ -102,6 +104,17 @@ test_encoding_names(void)
         CHECK_STR(berth_encoding_name(i), names[i]);
     CHECK_STR(berth_encoding_name(-1), "unknown");
     CHECK_STR(berth_encoding_name(BERTH_ENCODING_STATISTICS + 1), "unknown");
+}
+
+/* Who reads plans by another program finds each in the page. */
+static void
+test_encodings_of_the_page(void)
+{
+    char *const page = fixture_read("tools/man/berth-plan.5", NULL);
+
+    for (int32_t i = 0; i <= BERTH_ENCODING_STATISTICS; i++)
+        CHECK_CONTAINS(page, fixture_format(".Qq %s", berth_encoding_name(i)));
+    free(page);
 }
 
 static void
@@ -366,6 +379,7 @@ main(int argc, char **argv)
     T_RUN(test_torch_names);
     T_RUN(test_dtype_words);
     T_RUN(test_encoding_names);
+    T_RUN(test_encodings_of_the_page);
     T_RUN(test_count);
     T_RUN(test_size);
     T_RUN(test_slice);

@@ -8,14 +8,12 @@
 #include "placement/estimate_lines.h"
 #include "quant/stored.h"
 
-#define FP8_BLOCK      128u /* rows and columns, where config.json has no other ones */
-#define FP4_GROUP      32u  /* values that share a scale of one byte */
 #define BNB_BLOCK_SIZE 64u
 
 /* How the files are quantized, as far as config.json says. */
 typedef struct stored_as {
     const berthi_config *config;
-    int32_t encoding; /* berth_encoding; NATIVE: in no way that is known here */
+    int32_t encoding; /* berth_encoding of bitsandbytes; NATIVE: as the scheme says */
 } stored_as;
 
 static bool
@@ -27,10 +25,6 @@ is_method(const berthi_config *config, const char *name)
 static int32_t
 encoding_of(const berthi_config *config)
 {
-    if (is_method(config, "fp8"))
-        return BERTH_ENCODING_FP8_BLOCK;
-    if (is_method(config, "mxfp4"))
-        return BERTH_ENCODING_MXFP4;
     if (!is_method(config, "bitsandbytes"))
         return BERTH_ENCODING_NATIVE;
     if (config->loads_4bit)
@@ -39,26 +33,36 @@ encoding_of(const berthi_config *config)
     return config->loads_8bit ? BERTH_ENCODING_INT8 : BERTH_ENCODING_NATIVE;
 }
 
-/* A matrix of one byte a value, with a scale of four for each block, or for all of it. */
+/* Words of codes, `count` to a line. */
 static uint64_t
-fp8_bytes(const berthi_config *config, const uint64_t shape[2])
+words_bytes(const berthi_scheme *scheme, uint64_t lines, uint64_t count)
 {
-    const uint64_t rows = config->block_rows > 0 ? config->block_rows : FP8_BLOCK;
-    const uint64_t columns = config->block_columns > 0 ? config->block_columns : FP8_BLOCK;
-    const uint64_t scales =
-        config->has_no_block
-            ? 1
-            : berthi_times(berthi_divide_up(shape[0], rows), berthi_divide_up(shape[1], columns));
+    const uint64_t words = berthi_divided(berthi_times(count, scheme->bits), scheme->word_bits);
 
-    return berthi_add_capped(berthi_times(shape[0], shape[1]), berthi_times(scales, 4));
+    return berthi_times(lines, berthi_times(words, scheme->word_bits / 8));
 }
 
-/* Two values a byte, and a byte for each group of a row. */
 static uint64_t
-fp4_bytes(const uint64_t shape[2])
+scheme_bytes(const berthi_scheme *scheme, const berthi_weight *weight)
 {
-    return berthi_times(shape[0],
-                        berthi_times(berthi_divide_up(shape[1], FP4_GROUP), FP4_GROUP / 2 + 1));
+    const uint64_t rows = weight->shape[0];
+    const uint64_t columns = weight->shape[1];
+    const uint64_t row_groups = scheme->rows == 0 ? 1 : berthi_divide_up(rows, scheme->rows);
+    const uint64_t groups =
+        scheme->columns == 0 ? 1 : berthi_divide_up(columns, scheme->columns);
+    const uint64_t scale_bytes = scheme->scale_bytes > 0
+                                     ? scheme->scale_bytes
+                                     : berth_dtype_bits(weight->dtype) / 8;
+    uint64_t bytes = scheme->packs_rows ? words_bytes(scheme, columns, rows)
+                                        : words_bytes(scheme, rows, columns);
+
+    bytes = berthi_add_capped(
+        bytes, berthi_times(berthi_times(row_groups, groups), scale_bytes));
+    if (scheme->has_zeros)
+        bytes = berthi_add_capped(bytes, words_bytes(scheme, groups, rows));
+    if (scheme->has_order)
+        bytes = berthi_add_capped(bytes, berthi_times(columns, sizeof(int32_t)));
+    return berthi_add_capped(bytes, scheme->fixed_bytes);
 }
 
 /* As berth writes it, and bitsandbytes. */
@@ -97,20 +101,19 @@ static uint64_t
 matrix_bytes(const stored_as *as, const berthi_weight *weight)
 {
     const bool is_expert = weight->role == BERTHI_WEIGHT_EXPERT;
+    berthi_scheme scheme = as->config->scheme;
 
     if (weight->rank != 2 || (weight->role != BERTHI_WEIGHT_LINEAR && !is_expert))
         return 0;
-    switch (as->encoding) {
-    case BERTH_ENCODING_MXFP4: return is_expert ? fp4_bytes(weight->shape) : 0;
-    case BERTH_ENCODING_FP8_BLOCK:
-        return is_expert && strcmp(as->config->expert_dtype, "fp4") == 0
-                   ? fp4_bytes(weight->shape)
-                   : fp8_bytes(as->config, weight->shape);
-    default:
+    if (as->encoding != BERTH_ENCODING_NATIVE)
         return is_expert && !has_linear_experts(as, weight)
                    ? 0
                    : bnb_bytes(as, weight->shape, weight->dtype);
-    }
+    if (is_method(as->config, "mxfp4") && !is_expert)
+        return 0;
+    if (is_method(as->config, "fp8") && is_expert && strcmp(as->config->expert_dtype, "fp4") == 0)
+        scheme = berthi_scheme_fp4();
+    return scheme_bytes(&scheme, weight);
 }
 
 void
@@ -118,7 +121,7 @@ berthi_shape_take_stored(berth_shape *shape, const berthi_config *config)
 {
     const stored_as as = { config, encoding_of(config) };
 
-    if (as.encoding == BERTH_ENCODING_NATIVE)
+    if (as.encoding == BERTH_ENCODING_NATIVE && config->scheme.bits == 0)
         return;
     shape->model.knows_stored = true;
     for (uint32_t i = 0; i < shape->model.weight_count; i++) {

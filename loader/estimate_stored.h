@@ -11,7 +11,7 @@
 
 /*
  * Gives the linear layers of a model without headers the bytes that they have as
- * quantization_config says: FP8, packed FP4, MXFP4, and those of bitsandbytes. Lists of
+ * quantization_config says: those of bitsandbytes, and what quant/scheme.h reads. Lists of
  * modules that are left out are not looked at. Of other methods nothing is known.
  */
 void berthi_shape_take_stored(berth_shape *shape, const berthi_config *config);

@@ -180,6 +180,7 @@ take_quantization(reading *r, const berthi_json_value *object)
     /* The first files of bitsandbytes did not name their method. */
     if (config->quant_method[0] == '\0' && (config->loads_4bit || config->loads_8bit))
         config->quant_method = "bitsandbytes";
+    config->scheme = berthi_scheme_read(object, config->quant_method);
 }
 
 /* Other models have a "decoder", too, which need not be one of words. */

@@ -17,6 +17,7 @@
 #include "kernels/base.h"
 #include "kernels/memory.h"
 #include "quant/json.h"
+#include "quant/scheme.h"
 
 /* Texts end in NUL and are "" where the file does not say. */
 typedef struct berthi_config {
@@ -44,6 +45,7 @@ typedef struct berthi_config {
     const char *quant_storage;  /* bnb_4bit_quant_storage */
     const char *compute_dtype;  /* bnb_4bit_compute_dtype */
     const char *int8_threshold; /* llm_int8_threshold, a JSON number that is no integer */
+    berthi_scheme scheme;       /* of other methods' matrices */
 } berthi_config;
 
 /* Larger documents are refused: config.json has a few kilobytes. */

@@ -99,11 +99,143 @@ test_fp8(void)
              MATRICES + 4 * 7);
 }
 
+/* ------------------------------------------------------- methods of others */
+
+#define GPTQ_NUMBERS "\"quant_method\": \"gptq\", \"bits\": "
+
+/*
+ * Rows and columns of LLAMA: 200 x 200 four times, 300 x 200 twice, 200 x 300. Names and shapes
+ * are those that the methods' own libraries write.
+ */
+static void
+test_integers(void)
+{
+    /* qweight, scales of f16, qzeros of 25 and of 38 words, g_idx; groups of 100, of all. */
+    CHECK_EQ(estimate_llama("{" GPTQ_NUMBERS "4, \"group_size\": 100}").linears,
+             MATRICES / 2 + 2 * (4 * 200 * 2 + 2 * 300 * 2 + 200 * 3)
+                 + 4 * (4 * 25 * 2 + 2 * 38 * 2 + 25 * 3) + 4 * (6 * 200 + 300)
+                 + 200 * 2); /* 300 codes are 38 words, not 37.5 */
+    CHECK_EQ(estimate_llama("{" GPTQ_NUMBERS "8, \"group_size\": -1}").linears,
+             MATRICES + 2 * (4 * 200 + 2 * 300 + 200) + (4 * 200 + 2 * 300 + 200)
+                 + 4 * (6 * 200 + 300));
+    /* 3 bits: 200 of them are 19 words, 300 are 29. */
+    CHECK_EQ(estimate_llama("{" GPTQ_NUMBERS "3, \"group_size\": null}").linears,
+             4 * (4 * 200 * 19 + 2 * 300 * 19 + 200 * 29) + 2 * (4 * 200 + 2 * 300 + 200)
+                 + 4 * (4 * 19 + 2 * 29 + 19) + 4 * (6 * 200 + 300));
+    /* Words along the outputs, no order; 128 where nothing is said. */
+    CHECK_EQ(estimate_llama("{\"quant_method\": \"awq\"}").linears,
+             4 * (4 * 200 * 25 + 2 * 200 * 38 + 300 * 25)
+                 + 2 * (4 * 200 * 2 + 2 * 300 * 2 + 200 * 3)
+                 + 4 * (4 * 25 * 2 + 2 * 38 * 2 + 25 * 3));
+    CHECK_EQ(estimate_llama("{\"quant_method\": \"awq\", \"w_bit\": 4, "
+                            "\"q_group_size\": 100}").linears,
+             estimate_llama("{\"quant_method\": \"awq\", \"bits\": 4, "
+                            "\"group_size\": 100}").linears);
+}
+
+static bytes
+estimate_groups(const char *format, const char *weights, const char *inputs)
+{
+    return estimate_llama(fixture_format(
+        "{\"quant_method\": \"compressed-tensors\", \"format\": \"%s\", \"config_groups\": "
+        "{\"group_0\": {\"targets\": [\"Linear\"], \"weights\": {%s}, "
+        "\"input_activations\": %s}}}", format, weights, inputs));
+}
+
+static void
+test_compressed(void)
+{
+    const uint64_t channels = 4 * 200 + 2 * 300 + 200;
+    const char *const four = "\"num_bits\": 4, \"type\": \"int\", \"strategy\": \"group\", "
+                             "\"group_size\": 100, \"symmetric\": ";
+
+    /* weight_packed, weight_scale of bf16, weight_shape; weight_zero_point; weight_g_idx. */
+    CHECK_EQ(estimate_groups("pack-quantized", fixture_format("%strue", four), "null").linears,
+             MATRICES / 2 + 2 * (4 * 200 * 2 + 2 * 300 * 2 + 200 * 3) + 16 * 7
+                 + 200 * 2);
+    CHECK_EQ(estimate_groups("pack-quantized",
+                             fixture_format("%sfalse, \"actorder\": \"group\"", four),
+                             "null").linears
+                 - estimate_groups("pack-quantized", fixture_format("%strue", four),
+                                   "null").linears,
+             4 * (4 * 25 * 2 + 2 * 38 * 2 + 25 * 3) + 4 * (6 * 200 + 300));
+    /* FP8 and int8: a scale for each row, for the matrix, for blocks. */
+    CHECK_EQ(estimate_groups("float-quantized", "\"num_bits\": 8, \"strategy\": \"channel\"",
+                             "{\"dynamic\": true}").linears,
+             MATRICES + 2 * channels);
+    CHECK_EQ(estimate_groups("int-quantized", "\"num_bits\": 8, \"strategy\": \"tensor\"",
+                             "null").linears,
+             MATRICES + 2 * 7);
+    CHECK_EQ(estimate_groups("naive-quantized",
+                             "\"num_bits\": 8, \"strategy\": \"block\", "
+                             "\"block_structure\": [100, 50]", "null").linears,
+             MATRICES + 2 * (4 * 2 * 4 + 2 * 3 * 4 + 2 * 6));
+    /* Nibbles, a byte for each 16, and f32 for all: of the inputs, too, unless it is made. */
+    CHECK_EQ(estimate_groups("nvfp4-pack-quantized",
+                             "\"num_bits\": 4, \"strategy\": \"tensor_group\", "
+                             "\"group_size\": 16", "{\"dynamic\": \"local\"}").linears,
+             MATRICES / 2 + (4 * 200 * 13 + 2 * 300 * 13 + 200 * 19) + 8 * 7);
+    CHECK_EQ(estimate_groups("nvfp4-pack-quantized",
+                             "\"num_bits\": 4, \"strategy\": \"tensor_group\", "
+                             "\"group_size\": 16", "null").linears,
+             MATRICES / 2 + (4 * 200 * 13 + 2 * 300 * 13 + 200 * 19) + 4 * 7);
+    CHECK_EQ(estimate_groups("mxfp4-pack-quantized",
+                             "\"num_bits\": 4, \"strategy\": \"group\", \"group_size\": 32",
+                             "null").linears,
+             MATRICES / 2 + 4 * 200 * 7 + 2 * 300 * 7 + 200 * 10);
+    /* What no release has, or sparse ones: values. */
+    CHECK_EQ(estimate_groups("marlin-24", fixture_format("%strue", four), "null").linears,
+             MATRICES * 2);
+    CHECK_EQ(estimate_groups("float-quantized", "\"num_bits\": 16", "null").linears,
+             MATRICES * 2);
+    /* A group that has a format of its own. */
+    CHECK_EQ(estimate_llama("{\"quant_method\": \"compressed-tensors\", \"format\": "
+                            "\"mixed-precision\", \"config_groups\": {\"group_0\": "
+                            "{\"format\": \"float-quantized\", \"weights\": {\"num_bits\": 8, "
+                            "\"strategy\": \"channel\"}}}}").linears,
+             MATRICES + 2 * channels);
+}
+
+static void
+test_modelopt(void)
+{
+    CHECK_EQ(estimate_llama("{\"quant_method\": \"modelopt\", \"quant_algo\": \"FP8\"}").linears,
+             MATRICES + 8 * 7);
+    CHECK_EQ(estimate_llama("{\"quant_method\": \"modelopt\", "
+                            "\"quant_algo\": \"NVFP4\"}").linears,
+             MATRICES / 2 + (4 * 200 * 13 + 2 * 300 * 13 + 200 * 19) + 8 * 7);
+    CHECK_EQ(estimate_llama("{\"quant_method\": \"modelopt\", "
+                            "\"quant_algo\": \"W4A8_AWQ\"}").linears,
+             MATRICES * 2);
+}
+
+/* Members that are not what the method's own classes write: never more than absent ones. */
+static void
+test_odd_members(void)
+{
+    static const char *const odd[] = {
+        "{\"quant_method\": \"gptq\", \"bits\": \"4\", \"group_size\": {}}",
+        "{\"quant_method\": \"compressed-tensors\"}",
+        "{\"quant_method\": \"compressed-tensors\", \"config_groups\": []}",
+        "{\"quant_method\": \"compressed-tensors\", \"config_groups\": {\"a\": 1}}",
+        "{\"quant_method\": \"compressed-tensors\", \"config_groups\": {\"a\": []}}",
+        "{\"quant_method\": \"modelopt\"}",
+        "{\"quant_method\": \"awq\", \"bits\": 4000000000}",
+    };
+
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++)
+        if (!CHECK_EQ(estimate_llama(odd[i]).linears, MATRICES * 2))
+            T_NOTE("%s", odd[i]);
+    /* Groups of more columns than there are. */
+    CHECK_EQ(estimate_llama("{" GPTQ_NUMBERS "8, \"group_size\": 4294967295}").linears,
+             estimate_llama("{" GPTQ_NUMBERS "8, \"group_size\": -1}").linears);
+}
+
 /* Methods of which nothing is known, and what is no quantization_config at all. */
 static void
 test_unknown(void)
 {
-    static const char *const ones[] = { "{\"quant_method\": \"gptq\", \"bits\": 4}",
+    static const char *const ones[] = { "{\"quant_method\": \"gptq\", \"bits\": 9}",
                                         "{\"quant_method\": \"mxfp4\"}",
                                         "{\"quant_method\": \"bitsandbytes\"}", "{}" };
     bytes b;
@@ -179,6 +311,10 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_published);
     T_RUN(test_fp8);
+    T_RUN(test_integers);
+    T_RUN(test_compressed);
+    T_RUN(test_modelopt);
+    T_RUN(test_odd_members);
     T_RUN(test_unknown);
     T_RUN(test_experts);
     T_RUN(test_recorded);

@@ -189,6 +189,13 @@ can_list_tensors(save *s)
 
 /* ------------------------------------------------------------------------- metadata */
 
+/* A load takes no more; where a run makes more, an update is the same as with fewer. */
+static uint64_t
+steps_to_tell(uint64_t steps)
+{
+    return berthi_min_u64(steps, BERTHI_STATES_STEPS);
+}
+
 static char *
 join(save *s, const char *a, const char *b)
 {
@@ -227,7 +234,7 @@ can_list_pairs(save *s, uint32_t *out_count)
         if (s->pairs[n].key == NULL)
             return false;
     }
-    snprintf(step, sizeof step, "%" PRIu64, o->step);
+    snprintf(step, sizeof step, "%" PRIu64, steps_to_tell(o->step));
     s->pairs[n++] = (berthi_layout_pair){BERTHI_STATES_STEP, join(s, step, "")};
     s->pairs[n++] = berthi_layout_format[0];
     *out_count = n;
@@ -350,7 +357,7 @@ static berth_status
 put_parameter(save *s, const berthi_trained_tensor *p, uint64_t *first, berth_error *error)
 {
     const uint64_t pages = berthi_states_page_count(&p->states);
-    const int64_t step = (int64_t)p->step;
+    const int64_t step = (int64_t)steps_to_tell(p->step);
     uint32_t numbers[BERTHI_STATE_KEY_COUNT];
     const uint32_t count = number_keys(p, numbers);
     const uint32_t qmap1 = numbers[BERTHI_STATE_KEY_QMAP1];

@@ -261,6 +261,28 @@ print_digests(save *s)
 
 /* -------------------------------------------------------------------------- beginning */
 
+/* There is one file: that smaller ones would do helps nobody. */
+static berth_status
+create_layout(save *s, const berthi_layout_options *options, berth_error *error)
+{
+    berth_error said;
+    const berth_status status =
+        berthi_layout_create(s->optimizer->context, s->tensors, s->tensor_count, options,
+                             &s->layout, &said);
+
+    if (status == BERTH_EUNSUPPORTED)
+        return berthi_fail(error, BERTH_REASON_UNSUPPORTED,
+                           &(berthi_about){ .has = said.has,
+                                            .expected = said.expected,
+                                            .actual = said.actual },
+                           "the names of %" PRIu64
+                           " tensors are too many, or too long, for the header of one file",
+                           s->tensor_count);
+    if (status != BERTH_OK && error != NULL)
+        *error = said;
+    return status;
+}
+
 static berth_status
 lay_out(save *s, berth_error *error)
 {
@@ -275,8 +297,7 @@ lay_out(save *s, berth_error *error)
     if (!can_list_tensors(s) || !can_list_pairs(s, &options.pair_count))
         return berthi_fail_memory(error, "saving states");
     options.pairs = s->pairs;
-    status = berthi_layout_create(s->optimizer->context, s->tensors, s->tensor_count,
-                                  &options, &s->layout, error);
+    status = create_layout(s, &options, error);
     if (status != BERTH_OK)
         return status;
     file = berthi_layout_shard_at(s->layout, 0);

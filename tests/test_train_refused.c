@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "kernels/core.h"
 #include "kernels/tables.h"
@@ -535,6 +536,38 @@ test_names_of_any_kind(void)
     free(name);
 }
 
+#define HUGE_NAME (UINT64_C(36) << 20)
+
+/* Readers take no header of more than 100 MB: that is said of names, and nothing is written. */
+static void
+test_names_of_one_file_have_a_limit(void)
+{
+    const char *const path = fixture_format("%s/huge.safetensors", folder);
+    char *const name = malloc(HUGE_NAME + 1);
+    const berth_parameter p = { .name = name, .shape = ten, .rank = 1, .dtype = BERTH_F32,
+                                .values = (float[10]){ 0 } };
+    berth_optimizer *optimizer = NULL;
+    berth_optimizer_group group;
+    berth_error error;
+
+    CHECK_EQ(berth_optimizer_group_init(&group, BERTH_UPDATE_ADAMW), BERTH_OK);
+    memset(name, 'x', HUGE_NAME);
+    name[HUGE_NAME] = '\0';
+    if (CHECK_EQ(berth_optimizer_create(context, &group, 1, &p, 1, NULL, &optimizer, NULL),
+                 BERTH_OK)) {
+        CHECK_EQ(berth_optimizer_save(optimizer, path, 0, NULL), BERTH_EUNSUPPORTED);
+        CHECK_EQ(berth_optimizer_save(optimizer, path, 0, &error), BERTH_EUNSUPPORTED);
+        CHECK_STR(error.message,
+                  "the names of 3 tensors are too many, or too long, for the header of one file");
+        CHECK_EQ(error.has & (BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL),
+                 BERTH_HAS_EXPECTED | BERTH_HAS_ACTUAL);
+        CHECK(error.actual > 3 * HUGE_NAME && error.expected == 100000000);
+        CHECK(access(path, F_OK) != 0);
+    }
+    berth_optimizer_destroy(optimizer);
+    free(name);
+}
+
 /* As many dimensions as a tensor can have, and one less where two means are one tensor. */
 static void
 test_dimensions_of_any_number(void)
@@ -992,6 +1025,7 @@ main(int argc, char **argv)
     T_RUN(test_arguments);
     T_RUN(test_places_that_no_file_can_have);
     T_RUN(test_names_of_any_kind);
+    T_RUN(test_names_of_one_file_have_a_limit);
     T_RUN(test_dimensions_of_any_number);
     T_RUN(test_damage_is_found);
     T_RUN(test_files_cut_short);

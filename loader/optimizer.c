@@ -94,10 +94,17 @@ fail_group(uint32_t number, const char *what, berth_error *error)
                        what);
 }
 
+/* Comparisons of a NaN that end no process, whatever its thread traps. */
 static bool
 is_share(float value)
 {
-    return value >= 0 && value < 1;
+    return isgreaterequal(value, 0.0f) && isless(value, 1.0f);
+}
+
+static bool
+is_from_zero(float value)
+{
+    return isgreaterequal(value, 0.0f) && !isinf(value);
 }
 
 static berth_status
@@ -113,9 +120,9 @@ check_group(const berth_optimizer_group *g, uint32_t number, berth_error *error)
         return fail_group(number, "has a rate that is no number", error);
     if (!is_share(g->beta1) || !is_share(g->beta2) || !is_share(g->beta3))
         return fail_group(number, "has a beta that is not in [0, 1)", error);
-    if (!(g->epsilon >= 0) || isinf(g->epsilon))
+    if (!is_from_zero(g->epsilon))
         return fail_group(number, "has an epsilon that is no number from 0 on", error);
-    if (!(g->decay >= 0) || isinf(g->decay))
+    if (!is_from_zero(g->decay))
         return fail_group(number, "has a decay that is no number from 0 on", error);
     if (!isfinite(g->alpha))
         return fail_group(number, "has an alpha that is no number", error);

@@ -223,7 +223,9 @@ berth_optimizer_load(berth_optimizer *optimizer, const char *path, berth_error *
     }
     l.file = file;
     berthi_arena_init(&l.arena, optimizer->context, BERTHI_PURPOSE_OBJECT, ARENA_BYTES);
+    berthi_float_mode_begin(&mode); /* steps and maps may be NaN */
     status = check(&l, &sources, error);
+    berthi_float_mode_end(&mode);
     if (status == BERTH_OK)
         status = berthi_optimizer_settle(optimizer, error);
     if (status == BERTH_OK) {

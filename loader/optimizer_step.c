@@ -326,9 +326,10 @@ berthi_step_check(const berthi_step *step, berth_error *error)
 static berth_status
 check_options(const berth_step_options *options, berth_error *error)
 {
+    /* A NaN is compared so that it ends no process, whatever its thread traps. */
     if (!isfinite(options->scale) || options->scale == 0)
         return berthi_fail_argument(error, "scale", "is no number to multiply with");
-    if (!(options->max_norm >= 0) || isinf(options->max_norm))
+    if (!isgreaterequal(options->max_norm, 0.0f) || isinf(options->max_norm))
         return berthi_fail_argument(error, "max_norm", "is no length");
     return BERTH_OK;
 }

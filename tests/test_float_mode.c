@@ -8,6 +8,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -20,6 +21,7 @@
 #include "kernels/sys.h"
 #include "loader/berth.h"
 #include "quant/state.h"
+#include "tests/fixture.h"
 #include "tests/t.h"
 
 #define ROWS 8u
@@ -289,34 +291,169 @@ test_threads_begin_in_the_default_mode(void)
     }
 }
 
-/* A step with a NaN, where the process is one that NaN ends. */
+/* In the mode in which NaN ends the process. */
 static void
-test_no_exception_ends_the_process(void)
+in_a_child(void (*check)(void *user), void *user)
 {
-    static float gradients[VALUES];
-    static float values[VALUES];
-    static float state[VALUES];
-    static results r;
     int status = -1;
     pid_t child;
 
     fflush(NULL);
     child = fork();
     if (child == 0) {
-        fill(values, 1);
-        fill(gradients, 2);
-        gradients[7] = NAN;
-        gradients[8] = INFINITY;
         set_mode(TRAPPING);
-        (void)read_offset("1e300");
-        update(32, gradients, values, state);
-        update(8, gradients, values, state);
-        convert(gradients, &r);
-        norm("cpu", gradients, r.normed);
+        check(user);
         _exit(0);
     }
     CHECK_EQ(waitpid(child, &status, 0), child);
     CHECK_EQ(status, 0);
+}
+
+/* Steps with a NaN, and all other computing. */
+static void
+compute_with_nans(void *user)
+{
+    static float gradients[VALUES];
+    static float values[VALUES];
+    static float state[VALUES];
+    static results r;
+
+    fill(values, 1);
+    fill(gradients, 2);
+    gradients[7] = NAN;
+    gradients[8] = INFINITY;
+    (void)read_offset("1e300");
+    update(32, gradients, values, state);
+    update(8, gradients, values, state);
+    convert(gradients, &r);
+    norm("cpu", gradients, r.normed);
+    (void)user;
+}
+
+static void
+test_no_exception_ends_the_process(void)
+{
+    in_a_child(compute_with_nans, NULL);
+}
+
+/* ------------------------------------------------------------------ numbers that are none */
+
+static const uint64_t some[1] = { 300 };
+static float trained[300];
+static const berth_parameter one = { .name = "p", .shape = some, .rank = 1,
+                                     .dtype = BERTH_F32, .values = trained };
+
+/* A child has no other way to tell. */
+static void
+require(bool is_so)
+{
+    if (!is_so)
+        _exit(1);
+}
+
+static void
+refuse_groups(void *user)
+{
+    static const size_t numbers[] = {
+        offsetof(berth_optimizer_group, rate),    offsetof(berth_optimizer_group, beta1),
+        offsetof(berth_optimizer_group, beta2),   offsetof(berth_optimizer_group, epsilon),
+        offsetof(berth_optimizer_group, decay),   offsetof(berth_optimizer_group, beta3),
+        offsetof(berth_optimizer_group, alpha),
+    };
+    const float nan = NAN;
+    berth_optimizer_memory memory;
+    berth_optimizer *optimizer;
+
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        berth_optimizer_group group;
+
+        require(berth_optimizer_group_init(&group, BERTH_UPDATE_ADEMAMIX) == BERTH_OK);
+        require(berth_optimizer_create(context, &group, 1, &one, 1, NULL, &optimizer, NULL)
+                == BERTH_OK);
+        memcpy((uint8_t *)&group + numbers[i], &nan, sizeof nan);
+        require(berth_optimizer_plan(context, &group, 1, &one, 1, NULL, 0, &memory, NULL)
+                == BERTH_EINVAL);
+        require(berth_optimizer_set_group(optimizer, 0, &group, NULL) == BERTH_EINVAL);
+        berth_optimizer_destroy(optimizer);
+    }
+    (void)user;
+}
+
+static void
+refuse_steps(void *user)
+{
+    const berth_gradient gradient = { .values = trained, .dtype = BERTH_F32 };
+    berth_optimizer_group group;
+    berth_optimizer *optimizer;
+    berth_step_options step;
+
+    require(berth_optimizer_group_init(&group, BERTH_UPDATE_ADAMW) == BERTH_OK);
+    require(berth_optimizer_create(context, &group, 1, &one, 1, NULL, &optimizer, NULL)
+            == BERTH_OK);
+    berth_step_options_init(&step);
+    step.max_norm = NAN;
+    require(berth_optimizer_step(optimizer, &gradient, &step, NULL) == BERTH_EINVAL);
+    berth_step_options_init(&step);
+    step.scale = NAN;
+    require(berth_optimizer_step(optimizer, &gradient, &step, NULL) == BERTH_EINVAL);
+    berth_optimizer_destroy(optimizer);
+    (void)user;
+}
+
+static void
+test_options_that_are_no_numbers(void)
+{
+    in_a_child(refuse_groups, NULL);
+    in_a_child(refuse_steps, NULL);
+}
+
+/* AdamW's states of `one`, with these bits for a step and for each number of a map. */
+static void
+make_states(const char *path, uint32_t step, uint32_t number)
+{
+    fixture_builder *const b = fixture_begin();
+    const uint64_t length = 256;
+    uint32_t map[256];
+
+    for (uint32_t i = 0; i < 256; i++)
+        map[i] = number;
+    fixture_add(b, "p.step", "F32", 0, NULL, &step);
+    fixture_add_lines(b, "U8 300 p.state1\nU8 300 p.state2\nF32 2 p.absmax1\n"
+                         "F32 2 p.absmax2\n");
+    fixture_add(b, "p.qmap1", "F32", 1, &length, map);
+    fixture_add(b, "p.qmap2", "F32", 1, &length, map);
+    fixture_finish(b, path);
+}
+
+static void
+refuse_states(void *path)
+{
+    berth_optimizer_group group;
+    berth_optimizer *optimizer;
+
+    require(berth_optimizer_group_init(&group, BERTH_UPDATE_ADAMW) == BERTH_OK);
+    require(berth_optimizer_create(context, &group, 1, &one, 1, NULL, &optimizer, NULL)
+            == BERTH_OK);
+    require(berth_optimizer_load(optimizer, path, NULL) == BERTH_EFORMAT);
+    berth_optimizer_destroy(optimizer);
+}
+
+#define ONE        UINT32_C(0x3F800000)
+#define QUIET      UINT32_C(0x7FC00000)
+#define SIGNALLING UINT32_C(0x7FA00000)
+
+static void
+test_states_that_are_no_numbers(void)
+{
+    static const uint32_t files[][2] = {
+        { QUIET, ONE }, { SIGNALLING, ONE }, { ONE, QUIET }, { ONE, SIGNALLING }
+    };
+    const char *const path = fixture_format("%s/states.safetensors", fixture_folder());
+
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        make_states(path, files[i][0], files[i][1]);
+        in_a_child(refuse_states, (void *)(uintptr_t)path);
+    }
 }
 
 int
@@ -330,6 +467,8 @@ main(int argc, char **argv)
     T_RUN(test_no_exception_ends_the_process);
     T_RUN(test_numbers_of_files);
     T_RUN(test_threads_begin_in_the_default_mode);
+    T_RUN(test_options_that_are_no_numbers);
+    T_RUN(test_states_that_are_no_numbers);
     berth_context_destroy(context);
     T_MAIN_END;
 }

@@ -362,7 +362,7 @@ find_mistake(const berth_diff_options *options)
         return "has an unknown io";
     if (options->has_min_snr && isnan(options->min_snr))
         return "has a min_snr that is no number";
-    if (options->has_max_relative && !(options->max_relative >= 0))
+    if (options->has_max_relative && !isgreaterequal(options->max_relative, 0.0))
         return "has a max_relative below 0";
     return NULL;
 }

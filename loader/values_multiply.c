@@ -65,7 +65,7 @@ find_mistake(const multiplication *m)
         || product->row_count > m->rows - product->first_row)
         return "has rows that the weight does not have";
     if (m->values.storage.encoding == BERTH_ENCODING_INT8)
-        return product->threshold >= 0 ? NULL : "has a threshold below 0";
+        return isgreaterequal(product->threshold, 0.0f) ? NULL : "has a threshold below 0";
     if (product->threshold != 0)
         return "has a threshold, which only INT8 has";
     if (product->bias != NULL || product->bias_bytes != 0)

@@ -401,8 +401,67 @@ refuse_steps(void *user)
 }
 
 static void
+refuse_thresholds(void *user)
+{
+    static const uint64_t shape[2] = { 1, 4 };
+    static const float inputs[4] = { 1, 2, 3, 4 };
+    static float outputs[1];
+    static uint8_t codes[4];
+    static float scales[1];
+    berth_values_options options;
+    berth_values_buffers buffers;
+    berth_values_product product;
+
+    berth_values_options_init(&options);
+    options.encoding = BERTH_ENCODING_INT8;
+    options.dtype = BERTH_F32;
+    options.shape = shape;
+    options.rank = 2;
+    berth_values_buffers_init(&buffers);
+    buffers.codes = codes;
+    buffers.codes_bytes = sizeof codes;
+    buffers.absmax = scales;
+    buffers.absmax_bytes = sizeof scales;
+    berth_values_product_init(&product);
+    product.inputs = inputs;
+    product.inputs_bytes = sizeof inputs;
+    product.outputs = outputs;
+    product.outputs_bytes = sizeof outputs;
+    product.count = 1;
+    product.dtype = BERTH_F32;
+    require(berth_values_multiply(context, &options, &buffers, &product, NULL) == BERTH_OK);
+    product.threshold = NAN;
+    require(berth_values_multiply(context, &options, &buffers, &product, NULL)
+            == BERTH_EINVAL);
+    (void)user;
+}
+
+static void
+refuse_differences(void *file)
+{
+    berth_checkpoint *checkpoint;
+    berth_diff_options options;
+    berth_job *job;
+
+    require(berth_checkpoint_open(context, file, NULL, &checkpoint, NULL) == BERTH_OK);
+    berth_diff_options_init(&options);
+    options.has_max_relative = 1;
+    options.max_relative = NAN;
+    require(berth_diff_start(context, checkpoint, checkpoint, &options, &job, NULL)
+            == BERTH_EINVAL);
+    berth_checkpoint_close(checkpoint);
+}
+
+static void
 test_options_that_are_no_numbers(void)
 {
+    const char *const file = fixture_format("%s/one.safetensors", fixture_folder());
+    fixture_builder *const b = fixture_begin();
+
+    fixture_add_lines(b, "F32 2 t\n");
+    fixture_finish(b, file);
+    in_a_child(refuse_thresholds, NULL);
+    in_a_child(refuse_differences, (void *)(uintptr_t)file);
     in_a_child(refuse_groups, NULL);
     in_a_child(refuse_steps, NULL);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* t.c - counts and reports for tests/t.h; the only state of a test program. */
+#define _GNU_SOURCE
 #include "tests/t.h"
 
 #include <stdarg.h>
@@ -8,9 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static const char *filter;
-static atomic_int failed_checks; /* of the running test */
+static atomic_int own_failed_checks;
+/* Of the running test; in memory that its children share. */
+static atomic_int *failed_checks = &own_failed_checks;
 static const char *running = "";   /* its name */
 static bool is_skipped;          /* the running test */
 static int passed;
@@ -30,7 +34,7 @@ t_integer t_unsigned(unsigned long long value)
 /* Says where; the caller prints the rest of the line. */
 static void report(t_place place, const char *text)
 {
-    atomic_fetch_add(&failed_checks, 1);
+    atomic_fetch_add(failed_checks, 1);
     printf("  %s:%d: %s", place.file, place.line, text);
 }
 
@@ -158,8 +162,19 @@ bool t_check_mem(t_place place, const void *actual, const void *expected,
     return false;
 }
 
+/* A child's checks are its parent's: nobody has to make an exit code of them. */
+static void share_failed_checks(void)
+{
+    void *const shared = mmap(NULL, sizeof *failed_checks, PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (shared != MAP_FAILED)
+        failed_checks = shared;
+}
+
 void t_begin(int argc, char **argv)
 {
+    share_failed_checks();
     filter = argc > 1 ? argv[1] : NULL;
     /* What a dying program has said must not stay in its buffer. */
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -169,11 +184,11 @@ void t_run(void (*test)(void), const char *name)
 {
     if (filter != NULL && strstr(name, filter) == NULL)
         return;
-    atomic_store(&failed_checks, 0);
+    atomic_store(failed_checks, 0);
     running = name;
     is_skipped = false;
     test();
-    if (atomic_load(&failed_checks) > 0) {
+    if (atomic_load(failed_checks) > 0) {
         printf("FAILED: %s\n", name);
         failed++;
     } else if (is_skipped) {

@@ -33,7 +33,8 @@
  * CHECK_CONTAINS(haystack, needle)   strings
  *
  * Each CHECK is an expression: true when it held. Arguments are evaluated once.
- * Checks may be made from several threads; T_RUN belongs to the main thread.
+ * Checks may be made from several threads, and from children that the test waits for; T_RUN
+ * belongs to the main thread.
  */
 #ifndef BERTH_TESTS_T_H
 #define BERTH_TESTS_T_H

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_fork.c - processes that a server begets while models are loaded: a child that begins
- * with a context of its own, and programs, which get none of berth's descriptors.
+ * with a context of its own, and programs, which get none of berth's descriptors. And what
+ * a child of any test has to find wrong, which its parent has to know.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -119,11 +121,53 @@ test_programs_inherit_nothing(void)
     loaded_end(&l);
 }
 
+/* ---------------------------------------------------------------------- the harness */
+
+/* For the test below alone: a check fails, in a child that ends as if all were well. */
+#define WRONG_IN_A_CHILD "wrong_in_a_child"
+
+static void
+wrong_in_a_child(void)
+{
+    const pid_t child = fork();
+
+    T_REQUIRE(child >= 0);
+    if (child == 0) {
+        CHECK(false);
+        _exit(0);
+    }
+    CHECK_EQ(waitpid(child, NULL, 0), child);
+}
+
+static void
+test_checks_of_children_are_counted(void)
+{
+    int status = -1;
+    pid_t program;
+
+    fflush(NULL);
+    program = fork();
+    T_REQUIRE(program >= 0);
+    if (program == 0) {
+        const int nowhere = open("/dev/null", O_WRONLY);
+
+        if (nowhere >= 0 && dup2(nowhere, STDOUT_FILENO) >= 0)
+            execl("/proc/self/exe", "test_fork", WRONG_IN_A_CHILD, (char *)NULL);
+        _exit(77);
+    }
+    CHECK_EQ(waitpid(program, &status, 0), program);
+    CHECK(WIFEXITED(status));
+    CHECK_EQ(WEXITSTATUS(status), 1);
+}
+
 int
 main(int argc, char **argv)
 {
     t_begin(argc, argv);
+    if (argc > 1 && strcmp(argv[1], WRONG_IN_A_CHILD) == 0)
+        T_RUN(wrong_in_a_child);
     T_RUN(test_a_child_begins_anew);
     T_RUN(test_programs_inherit_nothing);
+    T_RUN(test_checks_of_children_are_counted);
     return t_end();
 }

@@ -122,22 +122,39 @@ haul_end(haul *h)
     berth_context_destroy(h->context);
 }
 
-/* io_uring has some for a moment after its ring has been closed. */
+/* Of the kernel's flags of a thread, in its `stat`. */
+#define FLAG_EXITING   0x4u
+#define FLAG_IO_WORKER 0x10u
+
+/*
+ * Whether a thread of the list is at work for this process. One that was joined has passed the
+ * point behind which it is exiting, and is listed until it gets a processor once more, on a busy
+ * machine for seconds; io_uring has threads for a moment after its ring has been closed.
+ */
 static bool
-is_the_kernels(const char *thread)
+is_ours(const char *thread)
 {
     char path[300];
-    char name[8];
+    char text[512];
+    const char *behind_name;
+    unsigned flags;
     ssize_t got;
     int fd;
 
-    snprintf(path, sizeof path, "/proc/self/task/%s/comm", thread);
+    snprintf(path, sizeof path, "/proc/self/task/%s/stat", thread);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return true; /* it has just ended */
-    got = read(fd, name, sizeof name);
+        return false; /* it has just ended */
+    got = read(fd, text, sizeof text - 1);
     close(fd);
-    return got == (ssize_t)sizeof name && memcmp(name, "iou-wrk-", sizeof name) == 0;
+    if (got <= 0)
+        return false;
+    text[got] = '\0';
+    behind_name = strrchr(text, ')');
+    if (behind_name == NULL
+        || sscanf(behind_name, ") %*c %*d %*d %*d %*d %*d %u", &flags) != 1)
+        return true;
+    return (flags & (FLAG_EXITING | FLAG_IO_WORKER)) == 0;
 }
 
 uint64_t
@@ -150,7 +167,7 @@ haul_threads(void)
     if (folder == NULL)
         return 0;
     while ((entry = readdir(folder)) != NULL)
-        count += entry->d_name[0] != '.' && !is_the_kernels(entry->d_name);
+        count += entry->d_name[0] != '.' && is_ours(entry->d_name);
     closedir(folder);
     return count;
 }
@@ -183,16 +200,6 @@ haul_very_slowly(haul *h, const berthi_chunk *chunk, bool is_in_order, berth_err
     (void)error;
     haul_pause(20000000);
     return BERTH_OK;
-}
-
-bool
-haul_has_at_most(uint64_t count)
-{
-    const struct timespec moment = { 0, 1000000 };
-
-    for (int i = 0; i < 10000 && haul_threads() > count; i++)
-        nanosleep(&moment, NULL);
-    return haul_threads() <= count;
 }
 
 uint64_t

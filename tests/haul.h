@@ -83,13 +83,8 @@ berth_status haul_slowly(haul *h, const berthi_chunk *chunk, bool is_in_order,
 berth_status haul_very_slowly(haul *h, const berthi_chunk *chunk, bool is_in_order,
                               berth_error *error);
 
-/*
- * Threads of this process, without the kernel's; true when there soon are no more than
- * `count`. One that was joined can be listed for a moment after its end, also when `count`
- * was taken.
- */
+/* Threads of this process, without the kernel's, and without those that were joined. */
 uint64_t haul_threads(void);
-bool haul_has_at_most(uint64_t count);
 /* Cached bytes of a file; UINT64_MAX: nobody can say. */
 uint64_t haul_cached(const haul *h, uint32_t file);
 /* Drops a file from the page cache. */

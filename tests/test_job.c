@@ -138,7 +138,7 @@ run_job(script *s, berth_error *error)
         return BERTH_EINTERNAL;
     status = berth_job_finish(job, error);
     atomic_store(&s->has_ended, true);
-    CHECK(haul_has_at_most(threads));
+    CHECK_LE(haul_threads(), threads);
     CHECK_EQ(error->status, status);
     CHECK_EQ(atomic_load(&s->fini_calls), 1);
     CHECK(!atomic_load(&s->went_wrong));

@@ -71,6 +71,9 @@ typedef void berthi_cuda_tiles(void);
 
 #define BERTHI_CUDA_APART 2 /* a mode of captures */
 
+/* Of a stream that each thread has for itself: one handle for all of them (cudaStreamPerThread). */
+#define BERTHI_CUDA_STREAM_OF_THREAD ((void *)2)
+
 typedef struct berthi_cuda_properties {
     char name[96];
     uint8_t uuid[16];

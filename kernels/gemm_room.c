@@ -198,13 +198,15 @@ berthi_gemm_take_room(berthi_gemm *g, const berthi_cuda_call *call, void *stream
 
 /*
  * Nothing is waited for: the stream is behind its own eager work, and whoever launches the graph
- * on another one has put that behind it (berth.h).
+ * on another one has put that behind it (berth.h). Which thread's a thread's own stream is nobody
+ * says while it captures: by its handle another one's work may lie in the room.
  */
 berth_status
 berthi_gemm_take_captured(berthi_gemm *g, const berthi_cuda_call *call, void *stream,
                           berthi_gemm_need need, room **out)
 {
-    room *const r = find_captured(g, stream, need);
+    room *const r =
+        stream != BERTHI_CUDA_STREAM_OF_THREAD ? find_captured(g, stream, need) : NULL;
 
     *out = r;
     if (r == NULL)

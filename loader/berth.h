@@ -2799,7 +2799,8 @@ BERTH_API berth_status berth_device_largest(berth_devices *devices, uint32_t num
  * after another, behind all that the stream was asked for before its first capture. CUDA does not
  * say which stream it is that captures: one of the caller's that comes where another of the
  * caller's was destroyed, and may have its handle, does such a product outside of graphs before it
- * captures any, or its graphs get what those of the other have.
+ * captures any, or its graphs get what those of the other have. Graphs of cudaStreamPerThread,
+ * which is another stream in each thread by one handle, get none.
  */
 typedef struct berth_multiply {
     const void *inputs;     /* count x columns                                        */

@@ -489,6 +489,17 @@ fake_cuda_stream(void)
     return (void *)(uintptr_t)fake_cuda_add_stream(0, false)->handle;
 }
 
+void *
+fake_cuda_stream_of_thread(void)
+{
+    fake_cuda_line *const before = fake_cuda_find_stream(BERTHI_CUDA_STREAM_OF_THREAD);
+
+    if (before != NULL)
+        before->is_destroyed = true; /* no handle leads to it now */
+    fake_cuda_add_stream(0, false)->handle = BERTHI_CUDA_STREAM_OF_THREAD;
+    return BERTHI_CUDA_STREAM_OF_THREAD;
+}
+
 void
 fake_cuda_reuse_handles(bool is_reusing)
 {

@@ -90,6 +90,8 @@ fake_cuda_books fake_cuda_read(void);
 void fake_cuda_check_empty(void);
 /* A stream that the caller has made without berth, of GPU 0. */
 void *fake_cuda_stream(void);
+/* Each time another thread's own, all of them by one handle; those before go on. */
+void *fake_cuda_stream_of_thread(void);
 /* The next stream has the handle of the one that was destroyed last, which may be busy. */
 void fake_cuda_reuse_handles(bool is_reusing);
 /*

@@ -360,6 +360,26 @@ test_graphs_of_a_newcomer(void)
     close_stage(&s);
 }
 
+/* A handle that is another stream's in each thread says of no graph whose it is. */
+static void
+test_graphs_of_a_threads_own(void)
+{
+    const void *workspaces[2];
+    stage s;
+
+    T_REQUIRE(open_stage(&s));
+    for (int i = 0; i < 2; i++) {
+        void *const stream = fake_cuda_stream_of_thread();
+
+        workspaces[i] = workspace_of(&s, stream);
+        check_refused(&s, stream, multiply);
+    }
+    CHECK(workspaces[0] == workspaces[1]); /* in turn, the second behind the first */
+    (void)workspace_of(&s, s.streams[0]);
+    CHECK(captured_workspace_of(&s, s.streams[0]) != workspaces[0]);
+    close_stage(&s);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -374,5 +394,6 @@ main(int argc, char **argv)
     T_RUN(test_handle_of_another);
     T_RUN(test_graphs_of_another);
     T_RUN(test_graphs_of_a_newcomer);
+    T_RUN(test_graphs_of_a_threads_own);
     T_MAIN_END;
 }

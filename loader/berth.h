@@ -1295,7 +1295,8 @@ berth_diff_options_init(berth_diff_options *options)
 
 /*
  * berth_diff_start() compares two checkpoints weight by weight, each decoded
- * from whatever it is stored as; both are read once. Weights belong together by
+ * from whatever it is stored as; both are read once. Encodings that berth names
+ * but does not decode (GPTQ, AWQ) are compared by their bytes. Weights belong together by
  * the names of their values: gpt-oss' `x_blocks` is `x`; a Conv1D that
  * bitsandbytes holds turned is compared as the matrix it is.
  *
@@ -1306,8 +1307,8 @@ berth_diff_options_init(berth_diff_options *options)
  * Both checkpoints must outlive the job; they may be the same. Finish it with
  * berth_job_finish().
  *
- * Returns BERTH_OK, BERTH_EINVAL, BERTH_EUNSUPPORTED (an encoding that berth
- * names but does not decode), BERTH_EFORMAT, BERTH_ENOMEM, BERTH_EIO.
+ * Returns BERTH_OK, BERTH_EINVAL, BERTH_EUNSUPPORTED (experts of more than 16 million
+ * values that are stored turned), BERTH_EFORMAT, BERTH_ENOMEM, BERTH_EIO.
  */
 BERTH_API berth_status berth_diff_start(berth_context *context, berth_checkpoint *a,
                                         berth_checkpoint *b,

@@ -271,7 +271,7 @@ list_files(berthi_diff *diff, berth_error *error)
     return BERTH_OK;
 }
 
-/* What dequantizing would read the weights as. */
+/* What loading would read the weights as: what berth does not decode stays as it is stored. */
 static berth_status
 make_recipes(berthi_diff *diff, berth_error *error)
 {
@@ -280,8 +280,8 @@ make_recipes(berthi_diff *diff, berth_error *error)
 
     berth_convert_options_init(&options);
     for (uint32_t side = 0; side < 2 && status == BERTH_OK; side++)
-        status = berthi_recipe_init(&diff->recipes[side], diff->context,
-                                    diff->checkpoints[side], &options, error);
+        status = berthi_recipe_init_decided(&diff->recipes[side], diff->context,
+                                            diff->checkpoints[side], &options, NULL, error);
     return status;
 }
 

@@ -189,6 +189,16 @@ cut_values(const berthi_diff *diff, berthi_diff_pair *pair, bool turned,
     return BERTH_OK;
 }
 
+/* What nobody decodes has nothing in common but its bytes, where there are as many. */
+static bool
+is_stored_alike(const berthi_diff_pair *pair)
+{
+    const berthi_entry *const a = pair->sides[0].entry;
+    const berthi_entry *const b = pair->sides[1].entry;
+
+    return pair->has_codes && a->dtype == b->dtype && a->end - a->begin == b->end - b->begin;
+}
+
 static berth_status
 describe_pair(const berthi_diff *diff, berthi_diff_pair *pair, berth_error *error)
 {
@@ -207,7 +217,7 @@ describe_pair(const berthi_diff *diff, berthi_diff_pair *pair, berth_error *erro
                           || sides[0].entry->dtype == sides[1].entry->dtype);
     if (can_decode_both)
         return cut_values(diff, pair, turned, error);
-    if (!pair->has_codes) {
+    if (!is_stored_alike(pair)) {
         pair->kind = BERTH_DIFF_DTYPE;
         return BERTH_OK;
     }

@@ -414,6 +414,76 @@ test_codes_without_scales(void)
     CHECK_EQ(c.tensors[0].is_same, 1);
 }
 
+/* Words of GPTQ: `qweight` is a line of fixture_model(), `scales` numbers for one. */
+static const char *
+make_packed(const char *qweight, const char *scales, uint32_t bits)
+{
+    const char *const folder = fixture_folder();
+
+    fixture_model(folder, fixture_format("[model.safetensors]\n%s\nI32 1x2 m.qzeros\n"
+                                         "F32 1x16 m.scales = %s\nI32 64 m.g_idx\n"
+                                         "F32 4 n = 1 2 3 4\n", qweight, scales));
+    fixture_text(fixture_format("%s/config.json", folder),
+                 fixture_format("{\"quantization_config\": {\"quant_method\": \"gptq\", "
+                                "\"bits\": %u}}", bits));
+    return folder;
+}
+
+/* What berth does not decode is compared as it is stored, statistics included. */
+static void
+test_packed_by_others(void)
+{
+    static const struct {
+        const char *qweight;
+        const char *scales;
+        uint32_t bits;
+        int32_t kind;
+        int32_t is_same;
+        uint64_t codes; /* words that differ */
+    } cases[] = {
+        { "I32 8x16 m.qweight = 1", "1", 4, BERTH_DIFF_COMPARED, 1, 0 },
+        { "I32 8x16 m.qweight = 1 2 3", "1", 4, BERTH_DIFF_COMPARED, 0, 127 },
+        { "I32 8x16 m.qweight = 1", "1 2", 4, BERTH_DIFF_COMPARED, 0, 0 },
+        { "I32 16x16 m.qweight = 1", "1", 8, BERTH_DIFF_SHAPE, 0, 0 },
+        { "I32 16x8 m.qweight = 1", "1", 4, BERTH_DIFF_SHAPE, 0, 0 },
+        { "U8 8x16 m.qweight = 1", "1", 4, BERTH_DIFF_DTYPE, 0, 0 },
+    };
+    const char *const first = make_packed("I32 8x16 m.qweight = 1", "1", 4);
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        compared c;
+
+        compared_begin(&c);
+        CHECK_EQ(compared_run(&c, first,
+                              make_packed(cases[i].qweight, cases[i].scales, cases[i].bits)),
+                 BERTH_OK);
+        T_REQUIRE(c.count == 2);
+        CHECK_EQ(c.tensors[0].kind, cases[i].kind);
+        CHECK_EQ(c.tensors[0].is_same, cases[i].is_same);
+        CHECK_EQ(c.tensors[0].has_values, 0);
+        if (!CHECK_EQ(c.tensors[0].codes, cases[i].codes))
+            T_NOTE("case %zu", i);
+        CHECK_EQ(c.tensors[1].is_same, 1);
+    }
+}
+
+/* Beside the weight of a model that is not packed, which has another name. */
+static void
+test_packed_beside_values(void)
+{
+    const char *const packed = make_packed("I32 8x16 m.qweight = 1", "1", 4);
+    const char *const plain = fixture_folder();
+    compared c;
+
+    fixture_model(plain, "[model.safetensors]\nBF16 16x64 m.weight\nF32 4 n = 1 2 3 4\n");
+    compared_begin(&c);
+    CHECK_EQ(compared_run(&c, packed, plain), BERTH_OK);
+    T_REQUIRE(c.count == 3);
+    CHECK_EQ(c.tensors[0].kind, BERTH_DIFF_ONLY_A);
+    CHECK_EQ(c.tensors[1].kind, BERTH_DIFF_ONLY_B);
+    CHECK_EQ(c.tensors[2].is_same, 1);
+}
+
 /* Numbers of 6 bits are counted one by one, also where a unit ends. */
 static void
 test_sixes(void)
@@ -485,6 +555,8 @@ main(int argc, char **argv)
     T_RUN(test_nested_dtype);
     T_RUN(test_codes_of_other_blocks);
     T_RUN(test_codes_without_scales);
+    T_RUN(test_packed_by_others);
+    T_RUN(test_packed_beside_values);
     T_RUN(test_sixes);
     T_RUN(test_count_codes);
     T_MAIN_END;

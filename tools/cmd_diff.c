@@ -60,9 +60,10 @@ static const cli_example diff_examples[] = {
 
 static const char *const diff_description[] = {
     "Compares the weights of two checkpoints, whatever they are stored as: by bytes, and "
-    "where those differ by the values they stand for. Shows how many are the same, the "
-    "largest and the mean error, the error relative to the values, the ratio of signal to "
-    "noise, a histogram of the errors, and the weights that differ most.",
+    "where those differ by the values they stand for; what berth does not decode, such as "
+    "GPTQ and AWQ, by bytes alone. Shows how many are the same, the largest and the mean "
+    "error, the error relative to the values, the ratio of signal to noise, a histogram "
+    "of the errors, and the weights that differ most.",
     "A difference is no failure unless one of --strict, --min-snr and --max-relative says "
     "so. A weight is what its values are called, so that the same model may be stored in "
     "other encodings and other shards.",

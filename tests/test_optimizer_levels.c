@@ -12,6 +12,7 @@
 #include "kernels/base.h"
 #include "kernels/core.h"
 #include "kernels/kernel.h"
+#include "tests/any_update.h"
 #include "tests/random.h"
 #include "tests/t.h"
 
@@ -175,6 +176,31 @@ test_every_combination(void)
                 check_update(level_update, &s, &c, mode, &state);
             }
     T_NOTE("%d updates", variant);
+}
+
+/* Whatever a caller may ask for, of whatever numbers. */
+static void
+test_any_constants(void)
+{
+    const int rounds = T_TAKES_FEWER ? 200 : 4000;
+    uint64_t state = 2029;
+
+    for (int round = 0; round < rounds; round++) {
+        const int kind = round % 3 == 0 ? BERTHI_UPDATE_ADAMW
+                                        : round / 3 % BERTHI_UPDATE_KIND_COUNT;
+        const uint64_t random = random_next(&state);
+        const int32_t dtype = dtypes[random % 3];
+        const shape s = {
+            .count = round % 4 == 0 ? 700 : 512,
+            .dtype = dtype,
+            .gradient_dtype = random >> 8 & 1 ? dtype : dtypes[(random >> 16) % 3],
+            .has_master = (random >> 24) % 4 == 0,
+            .is_8bit = (random >> 32) % 4 != 0,
+        };
+        const berthi_update_constants c = any_update_constants(kind, &state);
+
+        check_update(level_update, &s, &c, round / 5 % MODES, &state);
+    }
 }
 
 /* The lengths where states of 8 bits begin: of every kind, dtype and size of states. */
@@ -610,6 +636,7 @@ run_level(const char *name)
 {
     T_NOTE("level %s", name);
     T_RUN(test_every_combination);
+    T_RUN(test_any_constants);
     T_RUN(test_every_kind_where_8_bits_begin);
     T_RUN(test_every_length);
     T_RUN(test_unusual_blocks_among_usual_ones);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernels/core.h"
+#include "tests/any_update.h"
 #include "tests/simt_level.h"
 #include "tests/random.h"
 #include "tests/t.h"
@@ -199,6 +200,34 @@ test_every_combination(void)
             check_update(&s, &c, (int)(turn % MODES));
         }
     T_NOTE("%u updates", turn);
+}
+
+/* Whatever a caller may ask for, of whatever numbers; the usual kernel twice as often. */
+static void
+test_any_constants(void)
+{
+    const uint32_t rounds = T_IS_SANITIZED ? 60 : 1200;
+
+    if (!has_level())
+        return;
+    for (uint32_t round = 0; round < rounds; round++) {
+        const bool is_usual = round % 3 != 0;
+        const int kind = is_usual ? BERTHI_UPDATE_ADAMW
+                                  : (int)(round / 3 % BERTHI_UPDATE_KIND_COUNT);
+        const uint64_t random = random_next(&state);
+        const int32_t dtype = dtypes[random % 3];
+        const shape s = {
+            .count = round % 4 == 0 ? 700 : 512,
+            .dtype = dtype,
+            .gradient_dtype = is_usual ? dtype : dtypes[(random >> 16) % 3],
+            .has_master = !is_usual && random >> 63 != 0,
+            .is_8bit = is_usual || random >> 62 % 2 != 0,
+        };
+        const berthi_update_constants c = any_update_constants(kind, &state);
+
+        set_order(round);
+        check_update(&s, &c, (int)(round / 5 % MODES));
+    }
 }
 
 /* The lengths where states of 8 bits begin: of every kind, dtype and size of states. */
@@ -574,6 +603,7 @@ main(int argc, char **argv)
     T_MAIN_BEGIN(argc, argv);
     T_RUN(test_launches);
     T_RUN(test_every_combination);
+    T_RUN(test_any_constants);
     T_RUN(test_every_kind_where_8_bits_begin);
     T_RUN(test_no_gradient_for_long);
     T_RUN(test_usual_ones);

@@ -64,8 +64,19 @@ adam8_is_among(uint32_t bits, uint32_t least, uint32_t most)
 }
 
 /*
- * The bits of a block's largest magnitude: 0, or so large that it has a reciprocal and
- * that products with a map's values are not rounded where scaled ones would not be.
+ * The bits of an absmax that means are made with: 0, or so large that products with a map's
+ * values are not rounded where scaled ones would not be. An update keeps none that is
+ * subnormal; states of a file may have one.
+ */
+SIMT_INLINE bool
+adam8_is_usual_scale(uint32_t bits)
+{
+    return (int)(bits == 0) | (int)adam8_is_among(bits, ADAM8_LEAST, ADAM8_MOST);
+}
+
+/*
+ * The bits of a block's new largest magnitude: so large that it has a reciprocal, or one that
+ * is kept as 0.
  */
 SIMT_INLINE bool
 adam8_is_usual_maximum(uint32_t bits)
@@ -94,7 +105,7 @@ adam8_means(const berthi_update_kernel *a, int32_t dtype, const adam8_words *wor
         out->mean[k] = one.state1;
         out->square[k] = one.state2;
     }
-    out->is_usual = adam8_is_usual_maximum(berthi_core_bits(words->absmax[0]));
+    out->is_usual = adam8_is_usual_scale(berthi_core_bits(words->absmax[0]));
 }
 
 /* ------------------------------------------------------------------- numbers */

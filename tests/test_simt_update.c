@@ -437,6 +437,35 @@ test_odd_blocks(void)
         }
 }
 
+/*
+ * A mean so small that it vanishes beside a gradient's share, which lies in the middle of two
+ * numbers: which of them it is says whether the mean was rounded to 0 before.
+ */
+static void
+test_means_that_vanish(void)
+{
+    const shape s = { BLOCK, BERTH_F32, BERTH_F32, false, true, 0 };
+    const berthi_update_constants c = constants_of(BERTHI_UPDATE_ADAMW, 2);
+    static memory expected;
+    static memory actual;
+    berthi_update_arguments a;
+
+    if (!has_level())
+        return;
+    for (uint32_t bits = 0; bits < 24; bits++) {
+        fill(&expected, &s, ORDINARY);
+        a = arguments_of(&expected, &s);
+        a.state[0].absmax[0] = berthi_core_float(UINT32_C(1) << bits);
+        for (uint32_t i = 0; i < BLOCK; i++)
+            ((float *)(uintptr_t)a.gradient)[i] = i % 2 == 0 ? 0x1.08p-1f : -0x1.08p-1f;
+        actual = expected;
+        (void)berthi_update_plainly(&a, &c);
+        a = arguments_of(&actual, &s);
+        (void)simt_update(&a, &c);
+        CHECK(memcmp(&actual, &expected, sizeof actual) == 0);
+    }
+}
+
 /* Of the borders between codes: momentum's state is the gradient. */
 static void
 test_codes_around_every_border(void)
@@ -608,6 +637,7 @@ main(int argc, char **argv)
     T_RUN(test_no_gradient_for_long);
     T_RUN(test_usual_ones);
     T_RUN(test_odd_blocks);
+    T_RUN(test_means_that_vanish);
     T_RUN(test_codes_around_every_border);
     T_RUN(test_measures);
     T_RUN(test_sums);

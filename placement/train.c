@@ -126,17 +126,31 @@ add_gradients(training *t)
                     t->trainable.parameters, kept, options->accumulation);
 }
 
+/* What of them is on the device, and why it is so much. */
+static const char *
+tell_states(const berthi_optimizer *optimizer)
+{
+    const bool is_8bit = optimizer->bits == BERTHI_STATES_8;
+
+    if (optimizer->is_factored)
+        return ", rows and columns only";
+    if (optimizer->is_paged)
+        return is_8bit ? "; of small tensors, and block maxima" : "; of small tensors";
+    return is_8bit ? ", a byte and 1/64 for block maxima; f32 for tensors below 4096 elements"
+                   : "";
+}
+
 static void
 add_states(training *t)
 {
     const berthi_optimizer *const optimizer =
         berthi_optimizer_find(t->options->optimizer);
     const berthi_optimizer_bytes *const states = &t->trainable.states;
-    const bool is_8bit = optimizer->bits == BERTHI_STATES_8;
     const uint64_t bytes = optimizer->bits == BERTHI_STATES_AS_PARAMETER
                                ? berthi_train_master_bytes(t->options)
                                : 4;
-    const char *const word = is_8bit ? "8-bit" : word_of(t, bytes);
+    const char *const word =
+        optimizer->bits == BERTHI_STATES_8 ? "8-bit" : word_of(t, bytes);
     const berthi_line_kind device =
         on_device(BERTHI_PART_OPTIMIZER, BERTHI_BASIS_FORMULA, word);
     const berthi_line_kind host =
@@ -144,13 +158,9 @@ add_states(training *t)
     const berthi_line_kind pages =
         on_device(BERTHI_PART_PAGES, BERTHI_BASIS_FORMULA, word);
 
-    berthi_line_add(t->out, &device, states->device, "%s: %" PRIu32 " states%s%s",
-                    optimizer->name, optimizer->states,
-                    optimizer->is_factored ? ", rows and columns only" : "",
-                    optimizer->is_paged ? "; of small tensors, and block maxima"
-                    : is_8bit           ? ", a byte and 1/64 for block maxima; f32 for "
-                                          "tensors below 4096 elements"
-                                        : "");
+    berthi_line_add(t->out, &device, states->device, "%s: %" PRIu32 " state%s%s",
+                    optimizer->name, optimizer->states, optimizer->states == 1 ? "" : "s",
+                    tell_states(optimizer));
     berthi_line_add(t->out, &host, states->host,
                     "%s: of tensors of 100000 elements and more", optimizer->name);
     berthi_line_add(t->out, &pages, states->pages,

@@ -396,6 +396,30 @@ test_adamw_70b(void)
     CHECK_EQ(berthi_train_claims(&e->model, &options.base, &options, &out, claims), 0);
 }
 
+/* Block maxima are those of 8 bits, and one state is no plural. */
+static void
+test_states_are_told(void)
+{
+    static const char *const told[][2] = {
+        { "lion_32bit", "lion_32bit: 1 state" },
+        { "paged_lion_32bit", "paged_lion_32bit: 1 state; of small tensors" },
+        { "paged_lion_8bit", "paged_lion_8bit: 1 state; of small tensors, and block maxima" },
+        { "paged_adamw_32bit", "paged_adamw_32bit: 2 states; of small tensors" },
+        { "adamw_8bit", "adamw_8bit: 2 states, a byte and 1/64 for block maxima; f32 for tensors "
+                        "below 4096 elements" },
+    };
+    const estimated *const e = estimated_config("llama-2-70b");
+    berthi_train_options options = options_of(e);
+
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
+        berthi_estimate out;
+
+        options.optimizer = told[i][0];
+        out = estimate(e, &options);
+        CHECK_STR(berthi_estimate_find(&out, BERTHI_PART_OPTIMIZER)->reason, told[i][1]);
+    }
+}
+
 /* Llama-2 13B: 26, 26, 52, 12 or 3; with f32 states 104, 168 and 159. */
 static void
 test_13b(void)
@@ -662,6 +686,7 @@ main(int argc, char **argv)
     T_RUN(test_precisions);
     T_RUN(test_head_and_batches);
     T_RUN(test_adamw_70b);
+    T_RUN(test_states_are_told);
     T_RUN(test_13b);
     T_RUN(test_qlora_70b);
     T_RUN(test_405b);

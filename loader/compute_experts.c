@@ -6,6 +6,7 @@
  *   others                             each expert's own products, as of compute_multiply.c
  */
 #include <inttypes.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -176,7 +177,7 @@ check_step(const berth_multiply_experts *s, berth_error *error)
     if (!berthi_is_number(s->dtype))
         return berthi_fail_argument(error, "step",
                                     "has a dtype that is none of BF16, F16 and F32");
-    if (!(s->threshold >= 0.0f))
+    if (!isgreaterequal(s->threshold, 0.0f))
         return berthi_fail_argument(error, "step",
                                     "has a threshold that is below 0, or no number");
     return check_ranges(s, error);

@@ -6,6 +6,8 @@
  *   plain, 4-bit   one operation
  *   INT8           inputs ─▶ codes, row maxima, outliers ─▶ sums ─▶ outputs
  */
+#include <math.h>
+
 #include "kernels/number.h"
 #include "kernels/tables.h"
 #include "loader/compute.h"
@@ -274,7 +276,7 @@ berthi_product_take(product *p, const berth_model *model, uint64_t berth)
 static berth_status
 check_threshold(const product *p, berth_error *error)
 {
-    if (!(p->step.threshold >= 0.0f))
+    if (!isgreaterequal(p->step.threshold, 0.0f))
         return berthi_fail_argument(error, "step",
                                     "has a threshold that is below 0, or no number");
     if (has_outliers(p) && p->tensor.encoding != BERTH_ENCODING_INT8)

@@ -11,6 +11,8 @@
 /* What a digest brings to the host at once. */
 #define DIGEST_BYTES (UINT64_C(1) << 20)
 
+#define GIVEN_UP "the device has been given up"
+
 /* What is about to be put into the device's first stream is waited for at the end. */
 static void
 note_stream(const berthi_cuda_call *call, const berthi_stream *stream)
@@ -406,6 +408,20 @@ await_end(const berthi_cuda_call *call, void *stream, uint64_t deadline_ns)
            || (status != BERTH_PENDING && error.reason == BERTH_REASON_DEVICE_LOST);
 }
 
+/* True: no stream has had any work. To look at one is to begin a context, which takes a while. */
+static bool
+give_up_unused(berthi_cuda_device *device)
+{
+    bool is_unused;
+
+    pthread_mutex_lock(&device->lock);
+    is_unused = device->streams == NULL && !atomic_load(&device->has_used_first);
+    if (is_unused)
+        berthi_cuda_lose_locked(device, NULL, GIVEN_UP);
+    pthread_mutex_unlock(&device->lock);
+    return is_unused;
+}
+
 /*
  * No stream leaves the list from before the device is lost until all have been looked at.
  * Those that callers have made are not looked at: nobody knows whether their handles still
@@ -419,9 +435,11 @@ cuda_stop(berthi_device *device)
     bool is_over = true;
     berthi_cuda_call call;
 
+    if (give_up_unused(d))
+        return;
     berthi_cuda_enter_back(&call, device);
     pthread_mutex_lock(&d->lock);
-    berthi_cuda_lose_locked(d, NULL, "the device has been given up");
+    berthi_cuda_lose_locked(d, NULL, GIVEN_UP);
     if (atomic_load(&d->has_used_first))
         is_over = await_end(&call, NULL, deadline_ns);
     for (berthi_cuda_stream *s = d->streams; s != NULL && is_over; s = s->next)

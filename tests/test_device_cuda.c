@@ -783,6 +783,21 @@ test_none_is_left(void)
     close_late(&r);
 }
 
+/* Nor is one begun on a GPU that nothing was asked of, for it to be closed. */
+static void
+test_none_is_begun_to_close(void)
+{
+    rig r;
+
+    fake_cuda_begin(&late);
+    T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
+    fake_cuda_make_none_current();
+    r.device->table->free(r.device, rig_alloc(r.device, MIB), MIB);
+    CHECK(fake_cuda_read().has_context[0]);
+    close_late(&r);
+    CHECK(!fake_cuda_read().has_context[1]);
+}
+
 /* What other streams are asked for is no part of what one captures, and does not spoil it. */
 static void
 test_while_a_stream_captures(void)
@@ -1093,6 +1108,7 @@ main(int argc, char **argv)
     T_RUN(test_current_device_is_left);
     T_RUN(test_callers_context_is_left);
     T_RUN(test_none_is_left);
+    T_RUN(test_none_is_begun_to_close);
     T_RUN(test_while_a_stream_captures);
     T_RUN(test_current_device_is_lost);
     T_RUN(test_real_contexts);

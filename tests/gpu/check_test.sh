@@ -423,6 +423,27 @@ check "what has no test there has none that passes" count \
 check "but is left out" count '"skipped","name":"\(mem\|race\|init\)check: .*not for this GPU' \
     $((3 * watched + 2))
 
+# A program that dies when it has counted its tests, or says that it has not done well, has failed.
+mkdir -p "$scratch/dead"
+dead() # PROGRAM COMMAND: it counts three tests that pass, and then does that
+{
+    printf '#!/bin/sh\necho "t: 3 passed, 0 failed, %s skipped"\n%s\n' "${3:-0}" "$2" \
+        >"$scratch/dead/$1"
+    chmod +x "$scratch/dead/$1"
+}
+dead test_simt_few 'kill -SEGV $$'
+dead test_simt_ring 'exit 1'
+dead test_simt_wide 'exit 0' 1
+recorders dead $(($(date +%s) + 100000)) GPU_LAYERS=1000000 TESTS="$scratch/dead" \
+    RECORDERS="$scratch/none"
+for program in few ring; do
+    check "a program that ends badly behind its last test has failed: $program" has_row \
+        "\"name\":\"test_simt_$program\",\"passed\":3,\"failed\":1,\"skipped\":0"
+done
+check "and how" has_row '"skipped","name":"test_simt_few","reason":"ended with status 139: '
+check "one that ends well has not" has_row \
+    '"name":"test_simt_wide","passed":3,"failed":0,"skipped":1'
+
 # What is not built has a report, too: `make` fails, or is not over within half of two seconds.
 mkdir -p "$scratch/unbuilt"
 cat >"$scratch/unbuilt/cc" <<'SCRIPT'

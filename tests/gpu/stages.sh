@@ -134,7 +134,8 @@ stage()
 
 # ---- tests -------------------------------------------------------------------------------------
 
-# What a program's last line counts, as a row; one that has none has died.
+# What a program's last line counts, as a row; one that has none has died, and so has one that ends
+# otherwise than a line of tests that pass, or are skipped, does.
 count_tests() # NAME OUTPUT SECONDS STATUS
 {
     counts=$(grep -E '^t: [0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$2" | tail -n 1 |
@@ -142,13 +143,16 @@ count_tests() # NAME OUTPUT SECONDS STATUS
     its_seconds=$3
     # shellcheck disable=SC2086 # three numbers
     set -- "$1" "$2" "$4" $counts
+    died=0
     if [ $# -ne 6 ]; then
-        tests_row "$1" 0 1 0 "$its_seconds"
-        skip "$1" "ended with status $3: $(why "$3" "$2")"
-        return
+        set -- "$1" "$2" "$3" 0 0 0
+        died=1
+    elif [ "$5" -eq 0 ] && [ "$3" -ne 0 ] && [ "$3" -ne 77 ]; then
+        died=1
     fi
     [ "$5" -eq 0 ] || grep -E 'FAILED|failed' "$2" | head -n 20
-    tests_row "$1" "$4" "$5" "$6" "$its_seconds"
+    tests_row "$1" "$4" $(($5 + died)) "$6" "$its_seconds"
+    [ $died -eq 0 ] || skip "$1" "ended with status $3: $(why "$3" "$2")"
     grep '^skipped: ' "$2" | while IFS= read -r line; do
         skip "$1" "${line#skipped: }"
     done

@@ -224,7 +224,8 @@ void berthi_cuda_find_links(berthi_device *device, berthi_device_links *out);
 #define BERTHI_CUDA_ADVICE 48u
 
 /* What is to be done for one of this architecture, which a build has no kernels for: its words. */
-const char *berthi_cuda_advise(int32_t architecture, char out[BERTHI_CUDA_ADVICE]);
+const char *berthi_cuda_advise(const berthi_cuda_calls *calls, int32_t architecture,
+                               char out[BERTHI_CUDA_ADVICE]);
 
 /*
  * What a request is, in order; KERNEL_NONE where it is less. UNSUPPORTED: operations, sizes,

@@ -12,6 +12,7 @@
 #define KIND_LENGTH 4u        /* of GPU- or MIG-, before it: that of a part of a GPU */
 #define NAME_LENGTH 40u       /* of both */
 #define FIRST_ARCHITECTURE 70 /* that has arguments of kernels as they are (__grid_constant__) */
+#define FIRST_OF_CUDA_13 75   /* for those before, its compiler makes nothing any more */
 
 /* ------------------------------------------------------------------- why there are none */
 
@@ -96,14 +97,17 @@ find_ptx(const berthi_cuda_calls *calls, int32_t its)
 }
 
 const char *
-berthi_cuda_advise(int32_t architecture, char out[BERTHI_CUDA_ADVICE])
+berthi_cuda_advise(const berthi_cuda_calls *calls, int32_t architecture,
+                   char out[BERTHI_CUDA_ADVICE])
 {
+    const bool is_over = architecture < FIRST_OF_CUDA_13 && calls->runtime_version >= 13000;
+
     if (architecture < FIRST_ARCHITECTURE)
         snprintf(out, BERTHI_CUDA_ADVICE, "there are none for GPUs before sm_%d",
                  FIRST_ARCHITECTURE);
     else
-        snprintf(out, BERTHI_CUDA_ADVICE, "make CUDA=1 ARCH=%" PRId32 " builds them",
-                 architecture);
+        snprintf(out, BERTHI_CUDA_ADVICE, "make CUDA=1 ARCH=%" PRId32 "%s builds them",
+                 architecture, is_over ? " with CUDA 12" : "");
     return out;
 }
 
@@ -126,7 +130,7 @@ tell_missing(const berthi_cuda_device *device, int32_t its, int32_t ptx)
         berthi_log(context, BERTH_LOG_WARNING,
                    "%s: no kernels for sm_%" PRId32 " are built in: it holds weights, and "
                    "computes nothing; %s",
-                   device->name, its, berthi_cuda_advise(its, advice));
+                   device->name, its, berthi_cuda_advise(device->machine->calls, its, advice));
 }
 
 static void

@@ -238,7 +238,7 @@ check_kernels(const berthi_cuda_call *call)
         return BERTH_OK;
     return berthi_fail(call->error, BERTH_REASON_UNSUPPORTED, NULL,
                        "%s: no kernels for sm_%" PRId32 " are built in; %s",
-                       call->device->name, its, berthi_cuda_advise(its, advice));
+                       call->device->name, its, berthi_cuda_advise(call->calls, its, advice));
 }
 
 _Static_assert(BERTHI_WRITE_BYTES == WRITE_WORDS * sizeof(uint32_t), "a launch has room");

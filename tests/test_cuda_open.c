@@ -229,9 +229,12 @@ keep_line(void *user, int32_t level, const char *line)
     l->count++;
 }
 
-/* What is said of this architecture, and whether it has operations; if not, with which advice. */
+/*
+ * What is said of this architecture by a build of this toolkit, and whether it has operations; if
+ * not, with which advice.
+ */
 static bool
-has_kernels(int architecture, const char *advice, lines *l)
+has_kernels_by(int32_t toolkit, int architecture, const char *advice, lines *l)
 {
     static const uint16_t values[64];
     const berthi_request request = { .operation = BERTHI_OPERATION_ENCODE_NF4,
@@ -239,6 +242,7 @@ has_kernels(int architecture, const char *advice, lines *l)
                                                            .dtype = BERTH_BF16,
                                                            .block_size = 64 } };
     fake_cuda_machine machine = two;
+    berthi_cuda_calls calls = *fake_cuda_calls();
     berth_context_options options;
     berth_context *context;
     berthi_devices *devices;
@@ -250,6 +254,7 @@ has_kernels(int architecture, const char *advice, lines *l)
 
     machine.count = 1;
     machine.architecture = architecture;
+    calls.runtime_version = toolkit;
     fake_cuda_begin(&machine);
     *l = (lines){ .count = 0 };
     berth_context_options_init(&options);
@@ -258,8 +263,7 @@ has_kernels(int architecture, const char *advice, lines *l)
     berthi_error_clear(&error);
     if (!CHECK_EQ(berth_context_create(&options, &context, NULL), BERTH_OK))
         return false;
-    if (CHECK_EQ(berthi_devices_open_cuda(context, fake_cuda_calls(), "cuda", &devices, NULL),
-                 BERTH_OK)) {
+    if (CHECK_EQ(berthi_devices_open_cuda(context, &calls, "cuda", &devices, NULL), BERTH_OK)) {
         device = berthi_devices_at(devices, 0);
         has = device->table->has_operation(device, BERTHI_OPERATION_ENCODE_NF4);
         device->table->describe(device, &properties);
@@ -287,6 +291,12 @@ has_kernels(int architecture, const char *advice, lines *l)
     return has;
 }
 
+static bool
+has_kernels(int architecture, const char *advice, lines *l)
+{
+    return has_kernels_by(13000, architecture, advice, l);
+}
+
 /* The fake is built for sm_86 and sm_90, with PTX of 90. */
 static void
 test_architectures(void)
@@ -310,8 +320,20 @@ test_architectures(void)
     /* Orin, which runs no code of the others of its generation. */
     CHECK(!has_kernels(87, "make CUDA=1 ARCH=87 builds them", &l));
     CHECK_EQ(l.count, 1);
-    CHECK(!has_kernels(70, "make CUDA=1 ARCH=70 builds them", &l));
+    CHECK(!has_kernels(75, "make CUDA=1 ARCH=75 builds them", &l));
     CHECK_EQ(l.count, 1);
+    /* Volta, for which the nvcc of CUDA 13 makes nothing. */
+    for (int volta = 70; volta <= 72; volta += 2) {
+        char advice[64];
+
+        snprintf(advice, sizeof advice, "make CUDA=1 ARCH=%d with CUDA 12 builds them", volta);
+        CHECK(!has_kernels(volta, advice, &l));
+        CHECK_EQ(l.count, 1);
+        CHECK_CONTAINS(l.text, advice);
+        snprintf(advice, sizeof advice, "make CUDA=1 ARCH=%d builds them", volta);
+        CHECK(!has_kernels_by(12080, volta, advice, &l));
+        CHECK_EQ(l.count, 1);
+    }
     CHECK(!has_kernels(61, "there are none for GPUs before sm_70", &l));
     CHECK_EQ(l.count, 1);
     CHECK_STR(l.text, "cuda:0: no kernels for sm_61 are built in: it holds weights, and "

@@ -255,20 +255,27 @@ is_address(const berthi_cuda_properties *p, const char *text, size_t length)
            && strncasecmp(text + zeros, own, length - zeros) == 0;
 }
 
-/* One by UUID or address. */
+/* One by UUID or address. Others may say nothing of themselves, as long as it is found. */
 static berth_status
 add_named(berthi_cuda *machine, uint32_t count, const char *text, size_t length,
           berth_error *error)
 {
+    berth_status first = BERTH_OK;
+
     for (uint32_t i = 0; i < count; i++) {
         berthi_cuda_properties p;
-        const berth_status status = read_properties(machine->calls, i, &p, error);
+        const berth_status status =
+            read_properties(machine->calls, i, &p, first == BERTH_OK ? error : NULL);
 
-        if (status != BERTH_OK)
-            return status;
-        if (is_uuid(&p, text, length) || is_address(&p, text, length))
+        if (status == BERTH_OK && (is_uuid(&p, text, length) || is_address(&p, text, length))) {
+            berthi_error_clear(error);
             return add_device(machine, i, error);
+        }
+        if (first == BERTH_OK)
+            first = status;
     }
+    if (first != BERTH_OK)
+        return first;
     return berthi_fail(error, BERTH_REASON_NO_DEVICE, NULL,
                        "none of the %" PRIu32 " GPUs of this machine is %.*s", count,
                        (int)berthi_min_u64(length, NAME_LENGTH + 1), text);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/cuda_device.h"
 #include "loader/compute.h"
 #include "tests/fake_cuda.h"
 #include "tests/rig.h"
@@ -167,6 +168,35 @@ test_words_refused(void)
                   "none of the 2 GPUs of this machine is 1:3b:00.0");
     check_refused(fake_cuda_calls(), "cuda:0000:3b:00.1", BERTH_REASON_NO_DEVICE,
                   "none of the 2 GPUs of this machine is 0000:3b:00.1");
+    fake_cuda_end();
+}
+
+static int
+properties_but_of_the_first(int device, berthi_cuda_properties *out)
+{
+    return device == 0 ? 999 : fake_cuda_calls()->device_properties(device, out);
+}
+
+/* A GPU that does not say what it is keeps nobody from another, which is named. */
+static void
+test_one_tells_nothing(void)
+{
+    static const char *const second[] = { "GPU-b0b1b2b3-b4b5-b6b7-b8b9-babbbcbdbebf",
+                                          "cuda:0000:3c:00.0", "cuda:1" };
+    berthi_cuda_calls calls = *fake_cuda_calls();
+    rig r;
+
+    calls.device_properties = properties_but_of_the_first;
+    fake_cuda_begin(&two);
+    for (size_t i = 0; i < sizeof second / sizeof *second; i++) {
+        T_REQUIRE(rig_open_cuda(&r, &calls, second[i]));
+        CHECK_EQ(berthi_devices_count(r.devices), 1);
+        CHECK_STR(((berthi_cuda_device *)(void *)r.device)->name, "cuda:1");
+        rig_close(&r);
+    }
+    check_refused(&calls, "cuda:0000:3b:00.0", BERTH_REASON_DEVICE,
+                  "cuda:0: its properties: an error of the fake runtime");
+    fake_cuda_check_empty();
     fake_cuda_end();
 }
 
@@ -405,6 +435,7 @@ main(int argc, char **argv)
     T_RUN(test_no_devices);
     T_RUN(test_others_work);
     T_RUN(test_words);
+    T_RUN(test_one_tells_nothing);
     T_RUN(test_words_refused);
     T_RUN(test_describes);
     T_RUN(test_architectures);

@@ -1368,7 +1368,8 @@ typedef enum berth_routing {
 typedef enum berth_slicing {
     BERTH_SLICING_NONE = 0,    /* all of it                                           */
     BERTH_SLICING_ROWS = 1,    /* of its first dimension                              */
-    BERTH_SLICING_COLUMNS = 2  /* of its second                                       */
+    BERTH_SLICING_COLUMNS = 2, /* of its second                                       */
+    BERTH_SLICING_DEPTHS = 3   /* of its third                                        */
 } berth_slicing;
 
 /*
@@ -1496,10 +1497,11 @@ berth_plan_options_init(berth_plan_options *options)
  * cut between blocks (between 256 of them where they are doubly quantized), columns between
  * blocks of rows that have whole ones (of one level), int8 anywhere, with the row maxima of
  * the whole, FP8 and packed FP4 between rows or columns that share a scale, with the scales
- * of their own blocks, or one that is for all; all else is BERTH_EUNSUPPORTED. Columns of
- * what is stored quantized are not streamed from the disk, others from `offload_dir` of a load,
- * plain numbers or encoded. Slices of ranks are not held against a manifest, and neither are
- * stacks of which some experts are read while others stay on the disk.
+ * of their own blocks, or one that is for all, MXFP4 between groups; all else is
+ * BERTH_EUNSUPPORTED. Columns of what is stored quantized are not streamed from the disk, others
+ * from `offload_dir` of a load, plain numbers or encoded. Slices of ranks are not held against
+ * a manifest, and neither are stacks of which some experts are read while others stay on the
+ * disk.
  *
  * Experts of stacks that are taken apart are rows of the first dimension, and the last
  * berths of their layer, expert by expert. Each is encoded as if it were stored alone, with
@@ -1636,7 +1638,9 @@ typedef struct berth_berth {
     int32_t along;          /* berth_slicing: of what it holds                        */
     uint64_t first;         /* row or column, of a stack the expert; 0 for all of it  */
     uint64_t count;
-    uint64_t reserved[2];
+    uint64_t parts;         /* 2 and more: of each of so many equal parts of the dimension,
+                               which lie one behind the other (gate and up)           */
+    uint64_t reserved[1];
 } berth_berth;
 
 /* A line of the plain device map; `path` is the module's own name, not escaped. */

@@ -105,17 +105,30 @@ find_source(const question *q, const berthi_cargo *cargo, uint32_t number, uint6
 
 /* -------------------------------------------------------------------------- slices */
 
-/* Rows are whole blocks, and so are the columns. */
+/* Of statistics: each is for a block, or for all columns of a row. */
 static berthi_cut
-cut_absmax(const berthi_cargo *cargo, const uint64_t *shape)
+cut_statistics(const berthi_cargo *cargo, const uint64_t *shape, int32_t role)
 {
+    const berthi_slice *const slice = &cargo->slice;
     const uint64_t block = cargo->storage.block_size;
-    const uint64_t blocks[2] = { shape[0], shape[1] / block };
-    const berthi_slice slice = { .along = BERTH_SLICING_COLUMNS,
-                                 .first = cargo->slice.first / block,
-                                 .count = cargo->slice.count / block };
+    berthi_slice_view view = { 1, 1, 1 };
 
-    return berthi_share_cut(&slice, blocks, 2, 8 * sizeof(float));
+    if (slice->along == BERTH_SLICING_NONE)
+        return berthi_cut_whole(0);
+    view = berthi_slice_look(slice, shape, cargo->rank);
+    switch (role) {
+    case BERTH_ROLE_ROW_MAXIMUM:
+        view.inner = 1;
+        return slice->along == BERTH_SLICING_ROWS
+                   ? berthi_share_cut_by(slice, &view, 1, 8 * sizeof(float))
+                   : berthi_cut_whole(0);
+    case BERTH_ROLE_ABSMAX:
+        return berthi_share_cut_by(slice, &view, block,
+                                   cargo->storage.is_double ? 8 : 8 * sizeof(float));
+    case BERTH_ROLE_ABSMAX2:
+        return berthi_share_cut_by(slice, &view, block * 256, 8 * sizeof(float));
+    default: return berthi_cut_whole(0);
+    }
 }
 
 /* Where a part lies in its tensor: statistics are cut with what they are of. */
@@ -123,7 +136,6 @@ static berthi_cut
 cut_part(const berthi_cargo *cargo, const uint64_t *shape, const berthi_cargo_part *part)
 {
     const berthi_storage *const storage = &cargo->storage;
-    const uint64_t value = cargo->slice.first * berthi_slice_row(shape, cargo->rank);
 
     if (part->role == BERTH_ROLE_VALUES || storage->encoding == BERTH_ENCODING_NATIVE)
         return berthi_share_cut(&cargo->slice, shape, cargo->rank,
@@ -131,16 +143,7 @@ cut_part(const berthi_cargo *cargo, const uint64_t *shape, const berthi_cargo_pa
     if (part->role == BERTH_ROLE_CODES)
         return berthi_share_cut(&cargo->slice, shape, cargo->rank,
                                 storage->encoding == BERTH_ENCODING_INT8 ? 8 : 4);
-    if (cargo->slice.along == BERTH_SLICING_COLUMNS && part->role == BERTH_ROLE_ABSMAX)
-        return cut_absmax(cargo, shape);
-    if (cargo->slice.along != BERTH_SLICING_ROWS)
-        return berthi_cut_whole(0);
-    if (part->role == BERTH_ROLE_ROW_MAXIMUM)
-        return berthi_cut_whole(cargo->slice.first * sizeof(float));
-    if (part->role == BERTH_ROLE_ABSMAX2)
-        return berthi_cut_whole(value / storage->block_size / 256 * sizeof(float));
-    return berthi_cut_whole(value / storage->block_size
-                            * (storage->is_double ? 1 : sizeof(float)));
+    return cut_statistics(cargo, shape, part->role);
 }
 
 static berth_status

@@ -3,19 +3,28 @@
 #include "loader/cargo_share.h"
 
 berthi_cut
+berthi_share_cut_by(const berthi_slice *slice, const berthi_slice_view *view, uint64_t values,
+                    uint64_t bits)
+{
+    const uint64_t first = slice->first * view->inner / values * bits / 8;
+
+    if (view->outer == 1)
+        return berthi_cut_whole(first);
+    return (berthi_cut){ .first = first,
+                         .rows = view->outer,
+                         .width = slice->count * view->inner / values * bits / 8,
+                         .stride = view->size * view->inner / values * bits / 8 };
+}
+
+berthi_cut
 berthi_share_cut(const berthi_slice *slice, const uint64_t *shape, uint32_t rank, uint32_t bits)
 {
-    const uint64_t inner = berthi_slice_row(shape, rank);
+    berthi_slice_view view;
 
-    switch (slice->along) {
-    case BERTH_SLICING_ROWS: return berthi_cut_whole(slice->first * inner * bits / 8);
-    case BERTH_SLICING_COLUMNS:
-        return (berthi_cut){ .first = slice->first * bits / 8,
-                             .rows = shape[0],
-                             .width = slice->count * bits / 8,
-                             .stride = inner * bits / 8 };
-    default: return berthi_cut_whole(0);
-    }
+    if (slice->along == BERTH_SLICING_NONE)
+        return berthi_cut_whole(0);
+    view = berthi_slice_look(slice, shape, rank);
+    return berthi_share_cut_by(slice, &view, 1, bits);
 }
 
 /* Rows, or columns, that share a scale; of codes, that share a byte. */
@@ -31,6 +40,28 @@ block_of(const berthi_quantized *record, const berthi_slice *slice, uint32_t num
 }
 
 /*
+ * Of experts in MXFP4, which are decoded the other way round: columns are groups of codes and
+ * their scales, depths are rows of them.
+ */
+static bool
+can_divide_turned(const berthi_quantized *record, const berthi_slice *slice, berthi_slice *out)
+{
+    const uint64_t group = record->block_size;
+
+    if (slice->parts > 1 || group == 0)
+        return false;
+    *out = *slice;
+    if (slice->along == BERTH_SLICING_DEPTHS) {
+        out->along = BERTH_SLICING_COLUMNS;
+        return true;
+    }
+    *out = (berthi_slice){ .along = BERTH_SLICING_DEPTHS,
+                           .first = slice->first / group,
+                           .count = slice->count / group };
+    return slice->first % group == 0 && slice->count % group == 0;
+}
+
+/*
  * Behind the scales of the weight are those of activations: more than one of them are of inputs,
  * which a square matrix has as many of as rows.
  */
@@ -39,8 +70,11 @@ can_divide(const berthi_quantized *record, const berthi_slice *slice, uint32_t n
            const uint64_t *dims, uint32_t rank, berthi_slice *out)
 {
     *out = *slice;
+    if (record->rank == 3 && slice->along == BERTH_SLICING_ROWS)
+        return rank > 0 && slice->parts <= 1 && dims[0] == record->shape[0];
     if (record->rank == 3)
-        return rank > 0 && dims[0] == record->shape[0];
+        return record->encoding == BERTH_ENCODING_MXFP4 && number <= 1
+               && can_divide_turned(record, slice, out);
     return number <= 1 && berthi_share_has_blocks(record)
            && berthi_slice_can_take(slice, record->shape, block_of(record, slice, number),
                                     dims, rank, out);
@@ -78,8 +112,8 @@ berthi_share_can_get(const berth_checkpoint *checkpoint, const berthi_quantized 
         return false;
     if (own.along == BERTH_SLICING_NONE)
         return true;
-    size = dims[own.along == BERTH_SLICING_COLUMNS ? 1 : 0];
-    out->bytes = size > 0 ? bytes / size * own.count : 0;
+    size = dims[berthi_slice_dimension(&own)];
+    out->bytes = size > 0 ? bytes / size * own.count * berthi_slice_parts(&own) : 0;
     out->cut = berthi_share_cut(&own, dims, entry->rank, bits);
     return true;
 }

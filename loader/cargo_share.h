@@ -4,6 +4,7 @@
  * they have of each tensor that the weight is stored in.
  *
  *   stacks of experts    rows of the first dimension, of every tensor
+ *   MXFP4                columns in groups, and depths: of its codes and their scales
  *   FP8, packed FP4      rows and columns of a matrix: of its codes, and of the scales of
  *                        blocks, none of which a cut splits
  *                        (scales of activations: one, which is for all)
@@ -41,6 +42,9 @@ berthi_share_has_blocks(const berthi_quantized *record)
                || record->encoding == BERTH_ENCODING_FP4_PACKED);
 }
 
+/* Which bytes the slice is of a tensor that has `bits` for each so many `values` of the view. */
+berthi_cut berthi_share_cut_by(const berthi_slice *slice, const berthi_slice_view *view,
+                               uint64_t values, uint64_t bits);
 /* Which bytes of a tensor of `shape` the slice is; a value has `bits`. */
 berthi_cut berthi_share_cut(const berthi_slice *slice, const uint64_t *shape, uint32_t rank,
                             uint32_t bits);

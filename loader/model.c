@@ -276,7 +276,7 @@ check_stack(const berth_model *model, uint64_t tensor, berth_error *error)
             && model->next_berth[b] == BERTHI_NO_BERTH)
             return BERTH_OK;
         is_whole = is_whole && slice.along == BERTH_SLICING_ROWS && slice.first == end
-                   && !berths[b].is_tied && berths[b].layer == layer;
+                   && slice.parts == 0 && !berths[b].is_tied && berths[b].layer == layer;
         end += slice.count;
     }
     if (!is_whole || end != berthi_cargo_rows(model->checkpoint, tensor)) {

@@ -32,8 +32,7 @@ is_same_slice(const berth_plan *a, const berth_plan *b, uint64_t berth)
     const berthi_slice one = berthi_plan_slice(a, berth);
     const berthi_slice other = berthi_plan_slice(b, berth);
 
-    return one.along == other.along && one.first == other.first
-           && one.count == other.count;
+    return berthi_slice_is_same(&one, &other);
 }
 
 berth_status

@@ -431,7 +431,8 @@ berth_plan_get_berth(const berth_plan *plan, uint64_t berth, berth_berth *out, c
                           .is_expert = b->is_expert,
                           .along = slice.along,
                           .first = slice.first,
-                          .count = slice.count };
+                          .count = slice.count,
+                          .parts = slice.parts };
     if (name != NULL)
         (void)berthi_plan_name(plan, berth, name, capacity);
     return BERTH_OK;

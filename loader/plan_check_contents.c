@@ -196,10 +196,8 @@ static bool
 is_slice_of(const checking *c, const berthi_plan_tensor *tensor, uint64_t number)
 {
     const berthi_slice found = berthi_plan_slice(c->plan, number);
-    const berthi_slice *const due = &tensor->slice;
 
-    return found.along == due->along && found.first == due->first
-           && found.count == due->count;
+    return berthi_slice_is_same(&found, &tensor->slice);
 }
 
 static void

@@ -38,7 +38,7 @@ stored_bytes(const berthi_plan_source *source, const berthi_recipe_weight *weigh
     const berthi_entry *const entry = berthi_recipe_entry(&source->recipe, weight);
     const uint64_t rows = weight->rank > 0 ? weight->shape[0] : 1;
     const berthi_slice *const read =
-        slice->along == BERTH_SLICING_ROWS && rows > 0 ? slice : &whole;
+        slice->along == BERTH_SLICING_ROWS && slice->parts == 0 && rows > 0 ? slice : &whole;
 
     return record != NULL ? kept_bytes(source, record, read)
                           : berthi_slice_share(read, rows, entry->end - entry->begin);

@@ -293,13 +293,30 @@ berthi_parallel_shrink(const berthi_parallel *parallel, berthi_shape *shape)
 bool
 berthi_slice_is_inside(const berthi_slice *slice, const uint64_t *shape, uint32_t rank)
 {
-    const uint32_t dimension = slice->along == BERTH_SLICING_COLUMNS ? 1 : 0;
+    const uint32_t dimension = berthi_slice_dimension(slice);
+    const uint64_t parts = berthi_slice_parts(slice);
+    uint64_t size;
 
     if (slice->along == BERTH_SLICING_NONE)
         return true;
-    return rank > dimension && (rank <= 2 || dimension == 0)
-           && slice->first <= shape[dimension]
-           && slice->count <= shape[dimension] - slice->first;
+    if (rank <= dimension || shape[dimension] % parts != 0)
+        return false;
+    size = shape[dimension] / parts;
+    return slice->first <= size && slice->count <= size - slice->first;
+}
+
+berthi_slice_view
+berthi_slice_look(const berthi_slice *slice, const uint64_t *shape, uint32_t rank)
+{
+    const uint32_t dimension = berthi_slice_dimension(slice);
+    const uint64_t parts = berthi_slice_parts(slice);
+    berthi_slice_view view = { parts, shape[dimension] / parts, 1 };
+
+    for (uint32_t i = 0; i < dimension; i++)
+        view.outer *= shape[i];
+    for (uint32_t i = dimension + 1; i < rank; i++)
+        view.inner *= shape[i];
+    return view;
 }
 
 uint64_t
@@ -318,7 +335,7 @@ berthi_slice_shape(const berthi_slice *slice, const uint64_t *shape, uint32_t ra
 {
     memcpy(out, shape, rank * sizeof *out);
     if (slice->along != BERTH_SLICING_NONE)
-        out[slice->along == BERTH_SLICING_COLUMNS ? 1 : 0] = slice->count;
+        out[berthi_slice_dimension(slice)] = slice->count * berthi_slice_parts(slice);
 }
 
 bool
@@ -333,6 +350,8 @@ berthi_slice_can_take(const berthi_slice *slice, const uint64_t *shape, uint64_t
     *out = *slice;
     if (slice->along == BERTH_SLICING_NONE || count == size)
         return true;
+    if (slice->parts > 1)
+        return false;
     if (block == 0 || berthi_divide_up(size, block) != count)
         return false;
     if (count == 1) {
@@ -344,17 +363,19 @@ berthi_slice_can_take(const berthi_slice *slice, const uint64_t *shape, uint64_t
     return slice->first % block == 0 && (end % block == 0 || end == size);
 }
 
-/* Where rows are whole blocks, columns may be some of them. */
+/* Where what lies together is whole blocks, a slice may have some of them. */
 static const char *
-refuse_columns(const berthi_slice *slice, uint64_t inner, const berthi_quantized *record)
+refuse_pieces(const berthi_slice *slice, const berthi_slice_view *view,
+              const berthi_quantized *record)
 {
     const uint64_t block = record->block_size;
 
     if (record->is_double)
         return "is doubly quantized in blocks that run along its rows: columns of it would "
                "split second levels, cut the checkpoint it was made of";
-    if (block == 0 || inner % block != 0 || slice->first % block != 0
-        || slice->count % block != 0)
+    if (block == 0 || view->size * view->inner % block != 0
+        || slice->first * view->inner % block != 0
+        || slice->count * view->inner % block != 0)
         return "is stored in blocks that run along its rows: columns of it would split "
                "them, cut the checkpoint it was made of";
     return NULL;
@@ -365,14 +386,14 @@ static const char *
 refuse_blocks(const berthi_slice *slice, const uint64_t *shape, uint32_t rank,
               const berthi_quantized *record)
 {
-    const uint64_t inner = berthi_slice_row(shape, rank);
+    const berthi_slice_view view = berthi_slice_look(slice, shape, rank);
     const uint64_t block =
         record->is_double ? record->block_size * UINT64_C(256) : record->block_size;
-    const uint64_t begin = slice->first * inner;
-    const uint64_t end = begin + slice->count * inner;
+    const uint64_t begin = slice->first * view.inner;
+    const uint64_t end = begin + slice->count * view.inner;
 
-    if (slice->along == BERTH_SLICING_COLUMNS)
-        return refuse_columns(slice, inner, record);
+    if (slice->along != BERTH_SLICING_ROWS || slice->parts > 1)
+        return refuse_pieces(slice, &view, record);
     if (block == 0 || begin % block != 0
         || (end % block != 0 && end != record->elements))
         return "is stored in blocks that a cut here would split: cut the checkpoint it "
@@ -380,21 +401,26 @@ refuse_blocks(const berthi_slice *slice, const uint64_t *shape, uint32_t rank,
     return NULL;
 }
 
+/* Of 4 bits: eight numbers are whole bytes. */
+static bool
+is_in_bytes(const berthi_slice *slice, const uint64_t *shape, uint32_t rank, uint64_t bits)
+{
+    const berthi_slice_view view = berthi_slice_look(slice, shape, rank);
+    const uint64_t inner = view.inner % 8 * bits;
+
+    return slice->first % 8 * inner % 8 == 0 && slice->count % 8 * inner % 8 == 0
+           && ((slice->along == BERTH_SLICING_ROWS && slice->parts <= 1)
+               || view.size % 8 * inner % 8 == 0);
+}
+
 const char *
 berthi_slice_refusal(const berthi_slice *slice, const uint64_t *shape, uint32_t rank,
                      int32_t dtype, const berthi_quantized *record)
 {
-    const uint64_t inner =
-        slice->along == BERTH_SLICING_ROWS ? berthi_slice_row(shape, rank) : 1;
-    const uint64_t bits = berth_dtype_bits(dtype);
-
     if (slice->along == BERTH_SLICING_NONE)
         return NULL;
-    if (record == NULL) /* of 4 bits: eight numbers are whole bytes */
-        return slice->first % 8 * (inner % 8) * bits % 8 == 0
-                       && slice->count % 8 * (inner % 8) * bits % 8 == 0
-                       && (slice->along == BERTH_SLICING_ROWS
-                           || shape[1] % 8 * bits % 8 == 0)
+    if (record == NULL)
+        return is_in_bytes(slice, shape, rank, berth_dtype_bits(dtype))
                    ? NULL
                    : "has no whole bytes where it would be cut";
     switch (record->encoding) {

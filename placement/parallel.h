@@ -32,8 +32,8 @@
 typedef struct berthi_slice {
     uint64_t first;
     uint64_t count;
-    int32_t along; /* berth_slicing; NONE: all of it, the others are 0 */
-    uint32_t reserved;
+    int32_t along;  /* berth_slicing; NONE: all of it, the others are 0 */
+    uint32_t parts; /* of the dimension, of each of which it holds these; 0: it is one */
 } berthi_slice;
 
 /* One rank of a model. */
@@ -72,7 +72,37 @@ void berthi_parallel_shrink(const berthi_parallel *parallel, berthi_shape *shape
 
 /* ----------------------------------------------------------------- any slice */
 
-/* True when the tensor has such rows, or is a matrix with such columns. */
+/* The dimension that is cut; 0 where none is. */
+static inline uint32_t
+berthi_slice_dimension(const berthi_slice *slice)
+{
+    return slice->along > BERTH_SLICING_ROWS
+               ? (uint32_t)(slice->along - BERTH_SLICING_ROWS)
+               : 0;
+}
+static inline uint64_t
+berthi_slice_parts(const berthi_slice *slice)
+{
+    return slice->parts > 1 ? slice->parts : 1;
+}
+static inline bool
+berthi_slice_is_same(const berthi_slice *a, const berthi_slice *b)
+{
+    return a->along == b->along && a->first == b->first && a->count == b->count
+           && a->parts == b->parts;
+}
+
+/* A tensor as `outer` times `size` stretches of `inner` values; of `size` a slice has some. */
+typedef struct berthi_slice_view {
+    uint64_t outer;
+    uint64_t size;
+    uint64_t inner;
+} berthi_slice_view;
+
+/* Of a slice that is inside. */
+berthi_slice_view berthi_slice_look(const berthi_slice *slice, const uint64_t *shape,
+                                    uint32_t rank);
+/* True when the tensor has such rows, columns or depths, and its dimension such parts. */
 bool berthi_slice_is_inside(const berthi_slice *slice, const uint64_t *shape,
                             uint32_t rank);
 /* Values of one row of a tensor with at least one dim: all behind its first dimension. */

@@ -62,6 +62,22 @@ can_read_place(reader *r, berthi_berth *berth)
     return true;
 }
 
+/* Of each of several parts; without it the dimension is one. */
+static bool
+can_read_parts(berthi_members *m, uint32_t *out)
+{
+    uint64_t parts = 0;
+    bool is_there;
+
+    if (!berthi_members_can_find_key(m, "parts", &is_there)
+        || (is_there && !berthi_scan_can_read_unsigned(&m->scan, &parts)))
+        return false;
+    if (is_there && (parts < 2 || parts > UINT32_MAX))
+        return berthi_members_stop(m, "a slice is of two parts or more");
+    *out = (uint32_t)parts;
+    return true;
+}
+
 /* What the berth holds; without it, all of the tensor. */
 static bool
 can_read_slice(reader *r, uint64_t number)
@@ -79,7 +95,8 @@ can_read_slice(reader *r, uint64_t number)
     if (!berthi_scan_can_enter_object(&m->scan)
         || !berthi_plan_can_read_word(m, "of", berthi_plan_slicing_word, &slice.along)
         || !berthi_plan_can_read_bytes(m, "first", &slice.first)
-        || !berthi_plan_can_read_bytes(m, "count", &slice.count))
+        || !berthi_plan_can_read_bytes(m, "count", &slice.count)
+        || !can_read_parts(m, &slice.parts))
         return false;
     if (slice.along == BERTH_SLICING_NONE)
         return berthi_members_stop(m, "a slice is of rows or columns");
@@ -94,7 +111,7 @@ is_slice_due(const reader *r, uint64_t number)
     const berthi_slice slice = berthi_plan_slice(r->plan, number);
 
     return r->plan->summary.ranks > 1 || slice.along == BERTH_SLICING_NONE
-           || (slice.along == BERTH_SLICING_ROWS && slice.count == 1
+           || (slice.along == BERTH_SLICING_ROWS && slice.count == 1 && slice.parts == 0
                && r->plan->berths[number].is_expert);
 }
 

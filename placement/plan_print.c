@@ -127,6 +127,8 @@ print_slice(printer *p, const berthi_slice *slice)
     add_text(p, ", \"slice\": {\"of\": ", berthi_plan_slicing_word(slice->along));
     add_number(p, ", \"first\": ", slice->first);
     add_number(p, ", \"count\": ", slice->count);
+    if (slice->parts > 1)
+        add_number(p, ", \"parts\": ", slice->parts);
     add(p, "}");
 }
 

@@ -32,7 +32,7 @@ berthi_plan_bound_word(int32_t bound)
 const char *
 berthi_plan_slicing_word(int32_t slicing)
 {
-    static const char *const words[] = { "all", "rows", "columns" };
+    static const char *const words[] = { "all", "rows", "columns", "depths" };
 
     return find(words, sizeof words / sizeof *words, slicing);
 }

@@ -10,7 +10,7 @@
 const char *berthi_plan_cause_word(int32_t cause);
 /* "compute", "link", "disk" */
 const char *berthi_plan_bound_word(int32_t bound);
-/* "all", "rows", "columns" */
+/* "all", "rows", "columns", "depths" */
 const char *berthi_plan_slicing_word(int32_t slicing);
 /* "uniform", "given" */
 const char *berthi_plan_routing_word(int32_t routing);

@@ -137,23 +137,35 @@ sliced_refuse(const char *folder, berth_plan_options options, berth_status statu
 
 /* ------------------------------------------------------------------------ expected */
 
-/* Where value (row, column) of the slice is in the whole tensor. */
-static uint64_t
-place(const sliced_piece *p, uint64_t row, uint64_t column)
-{
-    const bool is_rows = p->berth.along == BERTH_SLICING_ROWS;
-    const bool is_columns = p->berth.along == BERTH_SLICING_COLUMNS;
+/* `size` stretches, of which the slice has some, `outer` times. */
+typedef struct view {
+    uint64_t outer;
+    uint64_t size;
+    uint64_t first;
+    uint64_t count;
+    uint64_t bytes; /* of a stretch */
+} view;
 
-    return ((row + (is_rows ? p->berth.first : 0)) * p->columns + column
-            + (is_columns ? p->berth.first : 0))
-           * p->width;
+static view
+look(const sliced_piece *p)
+{
+    const uint32_t at = p->berth.along > 0 ? (uint32_t)p->berth.along - 1 : 0;
+    const uint64_t parts = p->berth.parts > 0 ? p->berth.parts : 1;
+    view v = { parts, p->tensor.shape[at] / parts, p->berth.first, p->berth.count, p->width };
+
+    for (uint32_t i = 0; i < at; i++)
+        v.outer *= p->tensor.shape[i];
+    for (uint32_t i = at + 1; i < p->tensor.rank; i++)
+        v.bytes *= p->tensor.shape[i];
+    if (p->berth.along == BERTH_SLICING_NONE)
+        v.count = v.size;
+    return v;
 }
 
 void
 sliced_begin(sliced_piece *p, const loaded *l, uint64_t number)
 {
-    uint64_t rows;
-    uint64_t columns;
+    view v;
 
     CHECK_EQ(berth_plan_get_berth(l->p.plan, number, &p->berth, p->name, sizeof p->name),
              BERTH_OK);
@@ -163,19 +175,13 @@ sliced_begin(sliced_piece *p, const loaded *l, uint64_t number)
     CHECK_EQ(berth_checkpoint_read(l->p.checkpoint, p->berth.tensor, 0, UINT64_MAX,
                                    p->whole, p->tensor.bytes, NULL),
              BERTH_OK);
-    p->rows = p->tensor.shape[0];
-    p->columns = 1;
-    for (uint32_t i = 1; i < p->tensor.rank; i++)
-        p->columns *= p->tensor.shape[i];
     p->width = berth_dtype_bits(p->tensor.dtype) / 8;
-    rows = p->berth.along == BERTH_SLICING_ROWS ? p->berth.count : p->rows;
-    columns = p->berth.along == BERTH_SLICING_COLUMNS ? p->berth.count : p->columns;
-    p->size = rows * columns * p->width;
+    v = look(p);
+    p->size = v.outer * v.count * v.bytes;
     p->bytes = weights_alloc(p->size);
-    for (uint64_t r = 0; r < rows; r++)
-        for (uint64_t c = 0; c < columns; c++)
-            memcpy(p->bytes + (r * columns + c) * p->width, p->whole + place(p, r, c),
-                   p->width);
+    for (uint64_t i = 0; i < v.outer; i++)
+        memcpy(p->bytes + i * v.count * v.bytes, p->whole + (i * v.size + v.first) * v.bytes,
+               (size_t)(v.count * v.bytes));
 }
 
 void
@@ -189,12 +195,11 @@ sliced_end(sliced_piece *p)
 static void
 put_back(const sliced_piece *p, const uint8_t *loaded_bytes, uint8_t *whole)
 {
-    const uint64_t columns =
-        p->berth.along == BERTH_SLICING_COLUMNS ? p->berth.count : p->columns;
+    const view v = look(p);
 
-    for (uint64_t i = 0; i < p->size / p->width; i++)
-        memcpy(whole + place(p, i / columns, i % columns), loaded_bytes + i * p->width,
-               p->width);
+    for (uint64_t i = 0; i < v.outer; i++)
+        memcpy(whole + (i * v.size + v.first) * v.bytes, loaded_bytes + i * v.count * v.bytes,
+               (size_t)(v.count * v.bytes));
 }
 
 static bool
@@ -203,7 +208,7 @@ is_along(const sliced_piece *p, const char *part, int32_t along)
     return strstr(p->name, part) == NULL || p->berth.along == along;
 }
 
-/* What the model's layers are made of. */
+/* What the model's layers are made of, where no experts are stacked. */
 static void
 check_kind(const sliced_piece *p)
 {
@@ -213,6 +218,8 @@ check_kind(const sliced_piece *p)
     static const char *const whole[] = { "norm", ".gate.", "o_proj.bias" };
     bool is_right = true;
 
+    if (p->tensor.rank > 2 || strstr(p->name, "_proj_bias") != NULL)
+        return;
     for (uint32_t i = 0; i < sizeof rows / sizeof *rows; i++)
         is_right &= is_along(p, rows[i], BERTH_SLICING_ROWS);
     for (uint32_t i = 0; i < sizeof columns / sizeof *columns; i++)
@@ -249,6 +256,64 @@ sliced_check(loaded *l, uint64_t number, uint32_t ranks, uint8_t *whole)
     }
     sliced_end(&p);
     return size;
+}
+
+void
+sliced_check_ranks(const char *folder, uint32_t ranks, bool is_device)
+{
+    const char *const memory = is_device ? "0=64MiB,cpu=64MiB" : "cpu=64MiB";
+    uint8_t *whole[64] = { NULL };
+    uint64_t count = 0;
+    loaded l;
+
+    for (uint32_t rank = 0; rank < ranks; rank++) {
+        berth_plan_options options = sliced_options(memory, rank, ranks);
+        berth_check_report report;
+        uint64_t bytes = 0;
+
+        loaded_begin(&l, folder, &options, is_device ? "sim:64MiB" : NULL);
+        CHECK_EQ(l.p.summary.rank, rank);
+        CHECK_EQ(l.p.summary.ranks, ranks);
+        planned_check(&l.p);
+        loaded_load(&l);
+        if (!CHECK_EQ(l.status, BERTH_OK))
+            t_note("%s", l.error.message);
+        count = l.p.summary.berth_count;
+        for (uint64_t i = 0; l.model != NULL && i < count; i++) {
+            berth_tensor tensor;
+
+            CHECK_EQ(berth_checkpoint_tensor(l.p.checkpoint, i, &tensor), BERTH_OK);
+            if (whole[i] == NULL)
+                whole[i] = weights_alloc(tensor.bytes);
+            if (rank == 0)
+                memset(whole[i], 0xEE, (size_t)tensor.bytes);
+        }
+        for (uint64_t i = 0; l.model != NULL && i < count; i++) {
+            berth_berth berth;
+
+            CHECK_EQ(berth_plan_get_berth(l.p.plan, i, &berth, NULL, 0), BERTH_OK);
+            bytes += sliced_check(&l, i, ranks, whole[berth.tensor]);
+        }
+        CHECK_EQ(l.report.placed_bytes, bytes);
+        CHECK_EQ(l.report.planned_bytes, l.report.allocated_bytes);
+        CHECK_EQ(loaded_see_checked(&l, &report), BERTH_OK);
+        CHECK_EQ(report.mismatches, 0);
+        for (uint64_t i = 0; rank + 1 == ranks && !is_device && i < count; i++) {
+            berth_tensor tensor;
+            uint8_t *bytes_of;
+
+            CHECK_EQ(berth_checkpoint_tensor(l.p.checkpoint, i, &tensor), BERTH_OK);
+            bytes_of = weights_alloc(tensor.bytes);
+            CHECK_EQ(berth_checkpoint_read(l.p.checkpoint, i, 0, UINT64_MAX, bytes_of,
+                                           tensor.bytes, NULL),
+                     BERTH_OK);
+            CHECK_MEM(whole[i], bytes_of, (size_t)tensor.bytes);
+            free(bytes_of);
+        }
+        loaded_end(&l);
+    }
+    for (uint64_t i = 0; i < count; i++)
+        free(whole[i]);
 }
 
 /* ------------------------------------------------------------------------- encoded */
@@ -322,4 +387,71 @@ sliced_check_encoded(const loaded *l, uint64_t number, int32_t type, bool is_dou
         CHECK_MEM(&tensor.offset, &e.buffers.offset, sizeof tensor.offset);
     sliced_encoded_end(&e);
     sliced_end(&p);
+}
+
+void
+sliced_check_type(const char *folder, int32_t type, bool is_double, bool is_device)
+{
+    for (uint32_t rank = 0; rank < 4; rank++) {
+        berth_plan_options options =
+            sliced_options(is_device ? "0=64MiB,cpu=64MiB" : "cpu=64MiB", rank, 4);
+        berth_check_report report;
+        loaded l;
+
+        options.type = type;
+        options.double_quant = is_double;
+        options.takes_experts = 1;
+        loaded_begin(&l, folder, &options, is_device ? "sim:64MiB" : NULL);
+        planned_check(&l.p);
+        loaded_load(&l);
+        if (!CHECK_EQ(l.status, BERTH_OK))
+            t_note("%s", l.error.message);
+        for (uint64_t i = 0; !is_device && i < l.p.summary.berth_count; i++)
+            sliced_check_encoded(&l, i, type, is_double);
+        CHECK_GT(l.report.quantized_bytes, 10000);
+        CHECK_EQ(loaded_see_checked(&l, &report), BERTH_OK);
+        CHECK_EQ(report.mismatches, 0);
+        loaded_end(&l);
+    }
+}
+
+void
+sliced_check_stored(const char *source, const char *folder, uint32_t rank,
+                    const char *words)
+{
+    berth_plan_options options =
+        sliced_options(words == NULL ? "cpu=64MiB" : "0=64MiB,cpu=64MiB", rank, 4);
+    berth_check_report report;
+    loaded encoded;
+    loaded stored;
+
+    loaded_begin(&stored, folder, &options, words);
+    planned_check(&stored.p);
+    loaded_load(&stored);
+    if (!CHECK_EQ(stored.status, BERTH_OK))
+        t_note("%s: %s", stored.error.tensor, stored.error.message);
+    CHECK_EQ(loaded_see_checked(&stored, &report), BERTH_OK);
+    CHECK_EQ(report.mismatches, 0);
+    options.type = BERTH_ENCODING_NF4;
+    options.takes_experts = 1;
+    loaded_begin(&encoded, source, &options, words);
+    loaded_load(&encoded);
+    CHECK_EQ(encoded.p.summary.berth_count, stored.p.summary.berth_count);
+    for (uint64_t i = 0; i < encoded.p.summary.berth_count; i++) {
+        uint32_t expected = 0;
+        uint32_t found = 0;
+        berth_berth berth;
+        char name[256];
+        uint64_t other;
+
+        CHECK_EQ(berth_plan_get_berth(encoded.p.plan, i, &berth, name, sizeof name),
+                 BERTH_OK);
+        other = berth_model_find(stored.model, name, strlen(name));
+        CHECK_EQ(berth_model_digest(encoded.model, i, &expected, NULL), BERTH_OK);
+        CHECK_EQ(berth_model_digest(stored.model, other, &found, NULL), BERTH_OK);
+        if (!CHECK_EQ(found, expected))
+            t_note("%s, rank %u", name, rank);
+    }
+    loaded_end(&encoded);
+    loaded_end(&stored);
 }

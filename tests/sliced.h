@@ -50,8 +50,6 @@ typedef struct sliced_piece {
     uint8_t *whole;   /* its bytes */
     uint8_t *bytes;   /* those of the slice, */
     uint64_t size;    /* so many */
-    uint64_t rows;    /* of all of it */
-    uint64_t columns; /* all dims behind the first */
     uint64_t width;   /* of a value */
 } sliced_piece;
 
@@ -63,6 +61,17 @@ void sliced_end(sliced_piece *p);
  * is; in host memory it goes into the `whole` tensor. Returns its bytes.
  */
 uint64_t sliced_check(loaded *l, uint64_t number, uint32_t ranks, uint8_t *whole);
+
+/* All ranks, one after the other: what they have is the whole model, of plain numbers. */
+void sliced_check_ranks(const char *folder, uint32_t ranks, bool is_device);
+/* Each of four ranks encodes its slice as if it was all there is. */
+void sliced_check_type(const char *folder, int32_t type, bool is_double, bool is_device);
+/*
+ * Of what was encoded before it is cut, a rank of four has what it encodes of the source
+ * itself. `words` NULL: in host memory.
+ */
+void sliced_check_stored(const char *source, const char *folder, uint32_t rank,
+                         const char *words);
 
 /* The values of a slice, as the API of values stores them. */
 typedef struct sliced_encoded {

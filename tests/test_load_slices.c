@@ -17,65 +17,6 @@
 
 /* -------------------------------------------------------------------------- ranks */
 
-/* All ranks, one after the other: what they have is the whole model. */
-static void
-check_ranks(const char *folder, uint32_t ranks, bool is_device)
-{
-    const char *const memory = is_device ? "0=64MiB,cpu=64MiB" : "cpu=64MiB";
-    uint8_t *whole[64] = { NULL };
-    uint64_t count = 0;
-    loaded l;
-
-    for (uint32_t rank = 0; rank < ranks; rank++) {
-        berth_plan_options options = sliced_options(memory, rank, ranks);
-        berth_check_report report;
-        uint64_t bytes = 0;
-
-        loaded_begin(&l, folder, &options, is_device ? "sim:64MiB" : NULL);
-        CHECK_EQ(l.p.summary.rank, rank);
-        CHECK_EQ(l.p.summary.ranks, ranks);
-        planned_check(&l.p);
-        loaded_load(&l);
-        if (!CHECK_EQ(l.status, BERTH_OK))
-            t_note("%s", l.error.message);
-        count = l.p.summary.berth_count;
-        for (uint64_t i = 0; l.model != NULL && i < count; i++) {
-            berth_tensor tensor;
-
-            CHECK_EQ(berth_checkpoint_tensor(l.p.checkpoint, i, &tensor), BERTH_OK);
-            if (whole[i] == NULL)
-                whole[i] = weights_alloc(tensor.bytes);
-            if (rank == 0)
-                memset(whole[i], 0xEE, (size_t)tensor.bytes);
-        }
-        for (uint64_t i = 0; l.model != NULL && i < count; i++) {
-            berth_berth berth;
-
-            CHECK_EQ(berth_plan_get_berth(l.p.plan, i, &berth, NULL, 0), BERTH_OK);
-            bytes += sliced_check(&l, i, ranks, whole[berth.tensor]);
-        }
-        CHECK_EQ(l.report.placed_bytes, bytes);
-        CHECK_EQ(l.report.planned_bytes, l.report.allocated_bytes);
-        CHECK_EQ(loaded_see_checked(&l, &report), BERTH_OK);
-        CHECK_EQ(report.mismatches, 0);
-        for (uint64_t i = 0; rank + 1 == ranks && !is_device && i < count; i++) {
-            berth_tensor tensor;
-            uint8_t *bytes_of;
-
-            CHECK_EQ(berth_checkpoint_tensor(l.p.checkpoint, i, &tensor), BERTH_OK);
-            bytes_of = weights_alloc(tensor.bytes);
-            CHECK_EQ(berth_checkpoint_read(l.p.checkpoint, i, 0, UINT64_MAX, bytes_of,
-                                           tensor.bytes, NULL),
-                     BERTH_OK);
-            CHECK_MEM(whole[i], bytes_of, (size_t)tensor.bytes);
-            free(bytes_of);
-        }
-        loaded_end(&l);
-    }
-    for (uint64_t i = 0; i < count; i++)
-        free(whole[i]);
-}
-
 static void
 test_ranks_make_the_whole(void)
 {
@@ -83,11 +24,11 @@ test_ranks_make_the_whole(void)
     const char *const experts = sliced_make(&sliced_mixture);
 
     for (uint32_t ranks = 1; ranks <= 8; ranks *= 2) {
-        check_ranks(dense, ranks, false);
-        check_ranks(dense, ranks, true);
+        sliced_check_ranks(dense, ranks, false);
+        sliced_check_ranks(dense, ranks, true);
     }
-    check_ranks(experts, 2, false);
-    check_ranks(experts, 4, true);
+    sliced_check_ranks(experts, 2, false);
+    sliced_check_ranks(experts, 4, true);
 }
 
 /* Rows are read as ranges: all ranks together read them once. */
@@ -167,42 +108,16 @@ test_placed_before_a_failure(void)
 
 /* ------------------------------------------------------------------------- encoded */
 
-/* Each rank encodes its slice as if it was all there is. */
-static void
-check_type(const char *folder, int32_t type, bool is_double, bool is_device)
-{
-    for (uint32_t rank = 0; rank < 4; rank++) {
-        berth_plan_options options =
-            sliced_options(is_device ? "0=64MiB,cpu=64MiB" : "cpu=64MiB", rank, 4);
-        berth_check_report report;
-        loaded l;
-
-        options.type = type;
-        options.double_quant = is_double;
-        loaded_begin(&l, folder, &options, is_device ? "sim:64MiB" : NULL);
-        planned_check(&l.p);
-        loaded_load(&l);
-        if (!CHECK_EQ(l.status, BERTH_OK))
-            t_note("%s", l.error.message);
-        for (uint64_t i = 0; !is_device && i < l.p.summary.berth_count; i++)
-            sliced_check_encoded(&l, i, type, is_double);
-        CHECK_GT(l.report.quantized_bytes, 10000);
-        CHECK_EQ(loaded_see_checked(&l, &report), BERTH_OK);
-        CHECK_EQ(report.mismatches, 0);
-        loaded_end(&l);
-    }
-}
-
 static void
 test_slices_are_encoded(void)
 {
     const char *const folder = sliced_make(&sliced_small);
 
     for (uint32_t i = 0; i < 2; i++) {
-        check_type(folder, BERTH_ENCODING_NF4, false, i == 1);
-        check_type(folder, BERTH_ENCODING_NF4, true, i == 1);
-        check_type(folder, BERTH_ENCODING_FP4, false, i == 1);
-        check_type(folder, BERTH_ENCODING_INT8, false, i == 1);
+        sliced_check_type(folder, BERTH_ENCODING_NF4, false, i == 1);
+        sliced_check_type(folder, BERTH_ENCODING_NF4, true, i == 1);
+        sliced_check_type(folder, BERTH_ENCODING_FP4, false, i == 1);
+        sliced_check_type(folder, BERTH_ENCODING_INT8, false, i == 1);
     }
 }
 
@@ -302,50 +217,7 @@ check_stored(const char *folder, uint32_t rank, bool is_double)
     loaded_end(&l);
 }
 
-/*
- * Rows and columns of whole blocks: of what was encoded before it is cut, a rank has what it
- * encodes of the source itself.
- */
-static void
-check_stored_as_encoded(const char *source, const char *folder, uint32_t rank,
-                        const char *words)
-{
-    berth_plan_options options =
-        sliced_options(words == NULL ? "cpu=64MiB" : "0=64MiB,cpu=64MiB", rank, 4);
-    berth_check_report report;
-    loaded encoded;
-    loaded stored;
-
-    loaded_begin(&stored, folder, &options, words);
-    planned_check(&stored.p);
-    loaded_load(&stored);
-    if (!CHECK_EQ(stored.status, BERTH_OK))
-        t_note("%s: %s", stored.error.tensor, stored.error.message);
-    CHECK_EQ(loaded_see_checked(&stored, &report), BERTH_OK);
-    CHECK_EQ(report.mismatches, 0);
-    options.type = BERTH_ENCODING_NF4;
-    loaded_begin(&encoded, source, &options, words);
-    loaded_load(&encoded);
-    CHECK_EQ(encoded.p.summary.berth_count, stored.p.summary.berth_count);
-    for (uint64_t i = 0; i < encoded.p.summary.berth_count; i++) {
-        uint32_t expected = 0;
-        uint32_t found = 0;
-        berth_berth berth;
-        char name[256];
-        uint64_t other;
-
-        CHECK_EQ(berth_plan_get_berth(encoded.p.plan, i, &berth, name, sizeof name),
-                 BERTH_OK);
-        other = berth_model_find(stored.model, name, strlen(name));
-        CHECK_EQ(berth_model_digest(encoded.model, i, &expected, NULL), BERTH_OK);
-        CHECK_EQ(berth_model_digest(stored.model, other, &found, NULL), BERTH_OK);
-        if (!CHECK_EQ(found, expected))
-            t_note("%s, rank %u", name, rank);
-    }
-    loaded_end(&encoded);
-    loaded_end(&stored);
-}
-
+/* Rows and columns of whole blocks. */
 static void
 test_stored_columns(void)
 {
@@ -356,8 +228,8 @@ test_stored_columns(void)
     convert.type = BERTH_ENCODING_NF4;
     folder = loaded_quantized(source, &convert);
     for (uint32_t rank = 0; rank < 4; rank++) {
-        check_stored_as_encoded(source, folder, rank, NULL);
-        check_stored_as_encoded(source, folder, rank, "sim:64MiB");
+        sliced_check_stored(source, folder, rank, NULL);
+        sliced_check_stored(source, folder, rank, "sim:64MiB");
     }
 }
 

@@ -282,7 +282,7 @@ test_columns_make_the_whole(void)
         columns += p.berth.count;
         CHECK_EQ(berth_model_digest(l.model, number, &crc, NULL), BERTH_OK);
         CHECK_EQ(crc, berthi_digest_crc32(0, p.bytes, (size_t)p.size));
-        CHECK_EQ(columns == p.columns, rank == 3);
+        CHECK_EQ(columns == p.tensor.shape[1], rank == 3);
         sliced_end(&p);
         loaded_end(&l);
     }

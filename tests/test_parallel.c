@@ -17,9 +17,11 @@ static const berthi_about nowhere = { .tensor = NULL };
 static berthi_parallel
 rank_of(uint32_t rank, uint32_t ranks)
 {
-    return (berthi_parallel){
-        .rank = rank, .ranks = ranks, .model_type = "llama", .heads = 8, .kv_heads = 2
-    };
+    return (berthi_parallel){ .rank = rank,
+                              .ranks = ranks,
+                              .model_type = "llama",
+                              .heads = 8,
+                              .kv_heads = 2 };
 }
 
 static berth_status
@@ -70,6 +72,12 @@ check_refused(const char *name, uint64_t rows, uint64_t columns, uint32_t ranks,
 #define ROWS(a, b) (&(berthi_slice){ .first = (a), .count = (b), .along = BERTH_SLICING_ROWS })
 #define COLUMNS(a, b) \
     (&(berthi_slice){ .first = (a), .count = (b), .along = BERTH_SLICING_COLUMNS })
+#define DEPTHS(a, b) \
+    (&(berthi_slice){ .first = (a), .count = (b), .along = BERTH_SLICING_DEPTHS })
+/* The same of each of two halves. */
+#define HALVES(of, a, b)                                                       \
+    (&(berthi_slice){ .first = (a), .count = (b), .along = BERTH_SLICING_##of, \
+                      .parts = 2 })
 #define WHOLE (&(berthi_slice){ .along = BERTH_SLICING_NONE })
 
 static void
@@ -207,7 +215,7 @@ test_tensors_that_are_not_cut(void)
 static void
 test_inside(void)
 {
-    const uint64_t shape[3] = { 10, 6, 2 };
+    uint64_t shape[3] = { 10, 6, 2 };
 
     CHECK(berthi_slice_is_inside(WHOLE, shape, 2));
     CHECK(berthi_slice_is_inside(WHOLE, shape, 0));
@@ -219,7 +227,17 @@ test_inside(void)
     CHECK(!berthi_slice_is_inside(ROWS(0, 1), shape, 0));
     CHECK(berthi_slice_is_inside(ROWS(9, 1), shape, 3));
     CHECK(!berthi_slice_is_inside(ROWS(9, 2), shape, 3));
-    CHECK(!berthi_slice_is_inside(COLUMNS(0, 1), shape, 3));
+    CHECK(berthi_slice_is_inside(COLUMNS(1, 5), shape, 3));
+    CHECK(!berthi_slice_is_inside(COLUMNS(2, 5), shape, 3));
+    CHECK(berthi_slice_is_inside(DEPTHS(1, 1), shape, 3));
+    CHECK(!berthi_slice_is_inside(DEPTHS(1, 2), shape, 3));
+    CHECK(!berthi_slice_is_inside(DEPTHS(0, 1), shape, 2));
+    CHECK(berthi_slice_is_inside(HALVES(ROWS, 4, 1), shape, 3));
+    CHECK(!berthi_slice_is_inside(HALVES(ROWS, 4, 2), shape, 3));
+    CHECK(!berthi_slice_is_inside(HALVES(COLUMNS, 4, 1), shape, 2));
+    shape[1] = 5; /* has no halves */
+    CHECK(!berthi_slice_is_inside(HALVES(COLUMNS, 0, 1), shape, 2));
+    shape[1] = 6;
     CHECK(berthi_slice_is_inside(COLUMNS(0, 6), shape, 2));
     CHECK(!berthi_slice_is_inside(COLUMNS(1, 6), shape, 2));
     CHECK(!berthi_slice_is_inside(COLUMNS(0, 1), shape, 1));
@@ -237,6 +255,39 @@ test_shape(void)
     CHECK(out[0] == 3 && out[1] == 6);
     berthi_slice_shape(COLUMNS(2, 3), shape, 2, out);
     CHECK(out[0] == 10 && out[1] == 3);
+    berthi_slice_shape(HALVES(COLUMNS, 1, 2), shape, 2, out);
+    CHECK(out[0] == 10 && out[1] == 4);
+}
+
+static void
+check_view(const berthi_slice *slice, uint64_t outer, uint64_t size, uint64_t inner)
+{
+    const uint64_t shape[3] = { 3, 10, 4 };
+    const berthi_slice_view view = berthi_slice_look(slice, shape, 3);
+
+    CHECK_EQ(view.outer, outer);
+    CHECK_EQ(view.size, size);
+    CHECK_EQ(view.inner, inner);
+}
+
+static void
+test_views(void)
+{
+    check_view(ROWS(1, 1), 1, 3, 40);
+    check_view(COLUMNS(1, 1), 3, 10, 4);
+    check_view(HALVES(COLUMNS, 1, 1), 6, 5, 4);
+    check_view(DEPTHS(1, 1), 30, 4, 1);
+    check_view(HALVES(DEPTHS, 1, 1), 60, 2, 1);
+}
+
+static void
+test_same(void)
+{
+    CHECK(berthi_slice_is_same(HALVES(ROWS, 1, 2), HALVES(ROWS, 1, 2)));
+    CHECK(!berthi_slice_is_same(HALVES(ROWS, 1, 2), ROWS(1, 2)));
+    CHECK(!berthi_slice_is_same(ROWS(1, 2), COLUMNS(1, 2)));
+    CHECK(!berthi_slice_is_same(ROWS(1, 2), ROWS(2, 2)));
+    CHECK(!berthi_slice_is_same(ROWS(1, 2), ROWS(1, 1)));
 }
 
 /* Bytes are whole where numbers of 4 bits are cut in pairs, or rows are. */
@@ -259,6 +310,12 @@ test_whole_bytes(void)
     CHECK_CONTAINS(berthi_slice_refusal(COLUMNS(2, 4), odd, 2, BERTH_F4, NULL),
                    "no whole");
     CHECK(berthi_slice_refusal(COLUMNS(1, 3), odd, 2, BERTH_BF16, NULL) == NULL);
+    /* The second half begins behind four rows, or behind three numbers of each. */
+    CHECK(berthi_slice_refusal(HALVES(ROWS, 2, 2), odd, 2, BERTH_F4, NULL) == NULL);
+    CHECK_CONTAINS(berthi_slice_refusal(HALVES(ROWS, 1, 2), odd, 2, BERTH_F4, NULL),
+                   "no whole");
+    CHECK_CONTAINS(berthi_slice_refusal(HALVES(COLUMNS, 0, 2), even, 2, BERTH_F4, NULL),
+                   "no whole");
 }
 
 /* Blocks of 64 run along rows of 96: every second row begins one. */
@@ -267,6 +324,8 @@ test_blocks(void)
 {
     const uint64_t shape[2] = { 7, 96 };
     const uint64_t wide[2] = { 7, 192 };
+    const uint64_t of_eight[2] = { 8, 96 };
+    const uint64_t of_six[2] = { 6, 96 };
     berthi_quantized record = {
         .encoding = BERTH_ENCODING_NF4, .block_size = 64, .elements = 7 * 96
     };
@@ -284,6 +343,14 @@ test_blocks(void)
                    "that run along its rows");
     CHECK_CONTAINS(berthi_slice_refusal(COLUMNS(64, 96), wide, 2, BERTH_U8, &record),
                    "that run along its rows");
+    /* Halves of four rows are six blocks. */
+    CHECK(berthi_slice_refusal(HALVES(ROWS, 2, 2), of_eight, 2, BERTH_U8, &record) == NULL);
+    CHECK_CONTAINS(berthi_slice_refusal(HALVES(ROWS, 1, 2), of_eight, 2, BERTH_U8, &record),
+                   "would split");
+    CHECK_CONTAINS(berthi_slice_refusal(HALVES(ROWS, 2, 1), of_eight, 2, BERTH_U8, &record),
+                   "would split");
+    CHECK_CONTAINS(berthi_slice_refusal(HALVES(ROWS, 0, 2), of_six, 2, BERTH_U8, &record),
+                   "would split");
     record.is_double = true; /* 256 blocks share a second level */
     CHECK_CONTAINS(berthi_slice_refusal(COLUMNS(64, 128), wide, 2, BERTH_U8, &record),
                    "is doubly quantized");
@@ -355,6 +422,10 @@ test_tensors_of_a_matrix(void)
     check_taken(ROWS(16, 16), 16, other, 2, NULL);
     check_taken(COLUMNS(16, 16), 16, other, 2, NULL);
     check_taken(ROWS(16, 16), 0, grid, 2, NULL);
+    /* Of halves each row has its own. */
+    check_taken(HALVES(ROWS, 3, 7), 1, codes, 2, HALVES(ROWS, 3, 7));
+    check_taken(HALVES(ROWS, 3, 7), 1, of_rows, 1, HALVES(ROWS, 3, 7));
+    check_taken(HALVES(ROWS, 0, 16), 16, grid, 2, NULL);
 }
 
 /* A row of three dims is a matrix. */
@@ -483,6 +554,8 @@ main(int argc, char **argv)
     T_RUN(test_tensors_that_are_not_cut);
     T_RUN(test_inside);
     T_RUN(test_shape);
+    T_RUN(test_views);
+    T_RUN(test_same);
     T_RUN(test_whole_bytes);
     T_RUN(test_blocks);
     T_RUN(test_tensors_of_a_matrix);

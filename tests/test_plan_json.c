@@ -879,7 +879,7 @@ test_words(void)
     check_words(berthi_plan_cause_word, 6);
     check_words(berthi_rate_source_name, 3);
     check_words(berthi_plan_bound_word, 3);
-    check_words(berthi_plan_slicing_word, 3);
+    check_words(berthi_plan_slicing_word, 4);
     check_words(berthi_plan_routing_word, 2);
     CHECK_STR(berthi_plan_cause_word(BERTH_PLAN_ROWS), "rows");
     CHECK_STR(berthi_rate_source_name(BERTH_RATE_MEASURED), "measured");

@@ -33,6 +33,7 @@ void
 draw_csv_row(output *out, const draw_row *row)
 {
     char tensor[FIELD_CAPACITY];
+    char slice[DRAW_TEXT_CAPACITY];
 
     berth_text_escape(row->tensor, strlen(row->tensor), tensor, sizeof tensor);
     write_field(out, row->layer);
@@ -43,9 +44,6 @@ draw_csv_row(output *out, const draw_row *row)
     output_format(out, ",%" PRIu64 ",%" PRIu64 ",%s,%s,", row->b->offset, row->b->bytes,
                   draw_type_name(row->b->encoding, row->b->dtype),
                   row->is_resident ? "yes" : "no");
-    if (row->b->along != BERTH_SLICING_NONE)
-        output_format(out, "%s %" PRIu64 " to %" PRIu64,
-                      row->b->along == BERTH_SLICING_ROWS ? "rows" : "columns",
-                      row->b->first, row->b->first + row->b->count);
+    output_text(out, draw_slice_text(row->b, slice));
     output_text(out, "\n");
 }

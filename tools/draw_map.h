@@ -162,6 +162,8 @@ const char *draw_where_text(const draw_map *map, uint32_t layer,
 /* "nf4, BF16": the types of a class, those with most bytes first; "" for none. */
 const char *draw_types_text(const draw_map *map, form_class class,
                             char text[DRAW_TEXT_CAPACITY]);
+/* "rows 24 to 48", "depths 24 to 48 of each of 2 parts"; "" for all. Returns `text`. */
+const char *draw_slice_text(const berth_berth *berth, char text[DRAW_TEXT_CAPACITY]);
 /* "nf4", "BF16". */
 const char *draw_type_name(int32_t encoding, int32_t dtype);
 /* "KV cache", ...: what a part is called. */

@@ -42,6 +42,22 @@ draw_kind_name(draw_kind kind)
 }
 
 const char *
+draw_slice_text(const berth_berth *berth, char text[DRAW_TEXT_CAPACITY])
+{
+    static const char *const words[] = { "", "rows", "columns", "depths" };
+    char parts[64] = "";
+
+    text[0] = '\0';
+    if (berth->along == BERTH_SLICING_NONE)
+        return text;
+    if (berth->parts > 1)
+        (void)snprintf(parts, sizeof parts, " of each of %" PRIu64 " parts", berth->parts);
+    (void)snprintf(text, DRAW_TEXT_CAPACITY, "%s %" PRIu64 " to %" PRIu64 "%s",
+                   words[berth->along], berth->first, berth->first + berth->count, parts);
+    return text;
+}
+
+const char *
 draw_type_name(int32_t encoding, int32_t dtype)
 {
     return form_is_plain(encoding) ? berth_dtype_name(dtype) : berth_encoding_name(encoding);

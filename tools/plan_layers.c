@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/draw_map.h"
 #include "tools/plan_print.h"
 
 #define RANGE_CAPACITY 512
@@ -13,6 +14,7 @@ print_berth(session *s, const berth_plan *plan, uint64_t number)
 {
     char name[512];
     char bytes[BERTH_SIZE_CAPACITY];
+    char slice[DRAW_TEXT_CAPACITY];
     berth_plan_tier tier;
     berth_berth berth;
 
@@ -25,9 +27,7 @@ print_berth(session *s, const berth_plan *plan, uint64_t number)
                       : berth_encoding_name(berth.encoding),
                   berth.is_expert ? ", expert" : "");
     if (berth.along != BERTH_SLICING_NONE)
-        output_format(&s->out, "%s %" PRIu64 " to %" PRIu64 " of ",
-                      berth.along == BERTH_SLICING_ROWS ? "rows" : "columns", berth.first,
-                      berth.first + berth.count);
+        output_format(&s->out, "%s of ", draw_slice_text(&berth, slice));
     output_name(&s->out, name, strlen(name));
     output_text(&s->out, "\n");
 }

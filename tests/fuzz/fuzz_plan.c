@@ -21,7 +21,7 @@ check_slice(const berth_plan *plan, uint64_t berth)
     const berthi_slice slice = berthi_plan_slice(plan, berth);
 
     REQUIRE(plan->summary.ranks > 1 || slice.along == BERTH_SLICING_NONE
-            || (slice.along == BERTH_SLICING_ROWS && slice.count == 1
+            || (slice.along == BERTH_SLICING_ROWS && slice.count == 1 && slice.parts == 0
                 && plan->berths[berth].is_expert));
 }
 

@@ -1487,7 +1487,11 @@ berth_plan_options_init(berth_plan_options *options)
  * head, as even as they go; experts like MLPs; norms, routers and the biases of what is
  * summed over ranks (which one rank adds) whole. Where there are fewer heads of keys than
  * ranks, several ranks have the same one. Of latent attention, rows are those behind the latents
- * and what makes latents is whole. berth-plan(5) lists the types of models that are cut.
+ * and what makes latents is whole. Of experts that are stacked in one tensor each is cut like
+ * an MLP; where gate and up are one matrix, a rank has its share of either, one behind the other
+ * (`parts` of a berth_berth), or both as they alternate. Of what Phi 3 and GLM 4 have fused it
+ * has one share of all rows, as it lies: their tp_plan gathers what that gives, and what follows
+ * has the cache and the widths of the whole. berth-plan(5) lists the types that are cut.
  *
  * A load reads rows as ranges, and of columns the rows that they lie in, once and in large
  * pieces. Each rank encodes its slice by itself. Blocks of NF4 and FP4 run along rows:

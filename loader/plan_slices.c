@@ -8,9 +8,22 @@
 #include "loader/model.h"
 #include "loader/plan_input.h"
 #include "loader/recipe_weight.h"
+#include "quant/format.h"
 
 #define EXPERTS_MAX 4096u /* of a stack: no model has as many */
 #define VALUES_MIN  256u  /* of an expert: no model has as few, and each is a berth */
+
+/* Of what a slice leaves of each: products with one expert begin with a block. */
+static bool
+has_two_experts_in_a_block(const berthi_recipe_weight *weight, const berthi_slice *slice)
+{
+    uint64_t sliced[BERTH_MAX_RANK];
+
+    if (weight->rank != 3 || !berthi_format_is_4bit(weight->storage.encoding))
+        return false;
+    berthi_slice_shape(slice, weight->shape, weight->rank, sliced);
+    return sliced[1] * sliced[2] % weight->storage.block_size != 0;
+}
 
 /*
  * NULL, or why the weight is not cut so. What is stored quantized is cut where it stays so and
@@ -32,6 +45,9 @@ find_refusal(const berthi_plan_source *source, const berthi_recipe_weight *weigh
     if (record != NULL && !is_kept)
         return "is stored quantized, and slices of it are neither decoded nor encoded "
                "anew";
+    if (record == NULL && has_two_experts_in_a_block(weight, slice))
+        return "would be encoded in blocks of which some hold values of two experts: choose "
+               "a smaller block size, or keep it as it is";
     return berthi_cargo_refusal(source->checkpoint, slice, weight->shape, weight->rank,
                                 dtype, record);
 }

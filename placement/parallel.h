@@ -9,6 +9,10 @@
  *   norms, routers, biases of sums,     whole, on every rank
  *   projections to latents
  *
+ * Of a stack of experts each is cut so. Where gate and up are one matrix, a rank has its share
+ * of either: two ranges, or one where they alternate. GLM 4 and Phi 3 have one range of what is
+ * fused, as it lies: their tp_plan gathers what it gives.
+ *
  * As vLLM and the tp_plan of transformers cut them; where a class of transformers leaves whole
  * what the other cuts (attention of DeepSeek V3, shared experts), it is cut. Rows of queries,
  * keys and values are cut between heads; with fewer heads of keys than ranks, each of these
@@ -41,8 +45,11 @@ typedef struct berthi_parallel {
     uint32_t rank;
     uint32_t ranks;
     const char *model_type;
+    uint64_t hidden;
     uint64_t heads;
     uint64_t kv_heads;
+    bool gathers_heads;  /* each rank has all queries, keys and values after all */
+    bool gathers_widths; /* and what gate and up give */
 } berthi_parallel;
 
 /* A tensor as it is stored, values unpacked. */

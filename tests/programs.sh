@@ -152,6 +152,7 @@ llama_math           threadless
 load_blocks          coverage
 load_cycles          slow
 load_errors          waits
+load_rank_stacks     coverage
 load_slices          coverage
 locate               threadless coverage
 manifest             threadless coverage valgrind

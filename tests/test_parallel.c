@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "placement/shape_family.h"
 #include "tests/fixture.h"
 #include "tests/sliced.h"
 #include "tests/t.h"
@@ -20,6 +21,7 @@ rank_of(uint32_t rank, uint32_t ranks)
     return (berthi_parallel){ .rank = rank,
                               .ranks = ranks,
                               .model_type = "llama",
+                              .hidden = 128,
                               .heads = 8,
                               .kv_heads = 2 };
 }
@@ -208,6 +210,140 @@ test_tensors_that_are_not_cut(void)
     check_refused("l.input_layernorm.weight", 128, 2, 2, BERTH_EUNSUPPORTED, "is no tensor");
     check_refused("l.nor.weight", 128, 0, 2, BERTH_EUNSUPPORTED, "is no tensor");
     CHECK_EQ(berthi_parallel_divide(&p, &deep, &nowhere, &slice, NULL), BERTH_EUNSUPPORTED);
+}
+
+/* ------------------------------------------------------------------ fused, stacked */
+
+/* What rank 1 of 4 has in a family. */
+typedef struct fused {
+    const char *family;
+    const char *name;
+    uint64_t shape[3];
+    const berthi_slice *expected; /* NULL: refused as unknown */
+} fused;
+
+#define GATE_UP "l.mlp.experts.gate_up_proj"
+#define DOWN    "l.mlp.experts.down_proj"
+
+static uint32_t
+rank_of_shape(const uint64_t shape[3])
+{
+    return shape[2] > 0 ? 3 : shape[1] > 0 ? 2 : 1;
+}
+
+static void
+check_fused(const fused *f)
+{
+    berthi_parallel p = rank_of(1, 4);
+    berthi_slice slice;
+    const berthi_parallel_tensor tensor = { .name = f->name,
+                                            .name_length = strlen(f->name),
+                                            .shape = f->shape,
+                                            .rank = rank_of_shape(f->shape) };
+
+    p.model_type = f->family;
+    CHECK_EQ(berthi_parallel_divide(&p, &tensor, &nowhere, &slice, NULL),
+             f->expected != NULL ? BERTH_OK : BERTH_EUNSUPPORTED);
+    if (f->expected != NULL && !CHECK(berthi_slice_is_same(&slice, f->expected)))
+        t_note("%s of %s: %d, %d from %d on", f->name, f->family, slice.along,
+               (int)slice.count, (int)slice.first);
+}
+
+/* As transformers has experts in memory: gate behind up, each a matrix as others are. */
+static void
+test_stacks_of_matrices(void)
+{
+    const fused rows[] = {
+        { "qwen3_moe", GATE_UP, { 3, 192, 128 }, HALVES(COLUMNS, 24, 24) },
+        { "qwen3_moe", DOWN, { 3, 128, 96 }, DEPTHS(24, 24) },
+        { "granitemoe", "l.moe.input_linear.weight", { 3, 192, 128 }, HALVES(COLUMNS, 24, 24) },
+        { "granitemoe", "l.moe.output_linear.weight", { 3, 128, 96 }, DEPTHS(24, 24) },
+        { "granitemoe", "l.moe.router.layer.weight", { 3, 128 }, WHOLE },
+        { "granitemoeshared", "l.shared_mlp.input_linear.weight", { 192, 128 },
+          HALVES(ROWS, 24, 24) },
+        { "granitemoeshared", "l.shared_mlp.output_linear.weight", { 128, 96 },
+          COLUMNS(24, 24) },
+        /* Turned, or of a matrix that is no stack. */
+        { "qwen3_moe", GATE_UP, { 3, 128, 192 }, NULL },
+        { "qwen3_moe", DOWN, { 3, 96, 128 }, NULL },
+        { "qwen3_moe", GATE_UP, { 192 }, NULL },
+        { "qwen3_moe", "l.mlp.gate_up_proj.weight", { 192, 128 }, NULL },
+        { "granitemoe", "l.moe.input_linear.weight", { 3, 191, 128 }, NULL },
+        { "llama", "l.moe.input_linear.weight", { 3, 192, 128 }, NULL },
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        check_fused(&rows[i]);
+}
+
+/* Experts that lie turned: inputs are rows. */
+static void
+test_stacks_that_lie_turned(void)
+{
+    const fused rows[] = {
+        { "llama4_text", GATE_UP, { 3, 128, 192 }, HALVES(DEPTHS, 24, 24) },
+        { "llama4_text", DOWN, { 3, 96, 128 }, COLUMNS(24, 24) },
+        { "llama4_text", "l.shared_expert.down_proj.weight", { 128, 96 }, COLUMNS(24, 24) },
+        { "aria_text", "l.mlp.experts.fc1.weight", { 3, 128, 192 }, HALVES(DEPTHS, 24, 24) },
+        { "aria_text", "l.mlp.experts.fc2.weight", { 3, 96, 128 }, COLUMNS(24, 24) },
+        /* Gate and up alternate. */
+        { "gpt_oss", GATE_UP, { 3, 128, 192 }, DEPTHS(48, 48) },
+        { "gpt_oss", GATE_UP "_bias", { 3, 192 }, COLUMNS(48, 48) },
+        { "gpt_oss", DOWN, { 3, 96, 128 }, COLUMNS(24, 24) },
+        { "gpt_oss", DOWN "_bias", { 3, 128 }, WHOLE },
+        { "gpt_oss", "l.self_attn.sinks", { 8 }, ROWS(2, 2) },
+        { "llama4_text", GATE_UP, { 3, 192, 128 }, NULL },
+        { "llama4_text", DOWN, { 3, 128, 96 }, NULL },
+        { "llama4_text", GATE_UP, { 3, 128, 191 }, NULL },
+        { "aria_text", "l.mlp.experts.fc1.weight", { 128, 192 }, NULL },
+        { "gpt_oss", GATE_UP, { 3, 128, 191 }, NULL },
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        check_fused(&rows[i]);
+}
+
+/* As they lie, not between heads, or between gate and up: what they give is gathered. */
+static void
+test_fused_as_it_lies(void)
+{
+    const fused rows[] = {
+        { "phi3", "l.self_attn.qkv_proj.weight", { 280, 128 }, ROWS(70, 70) },
+        { "phi3", "l.self_attn.o_proj.weight", { 128, 60 }, COLUMNS(15, 15) },
+        { "phi3", "l.mlp.gate_up_proj.weight", { 204, 128 }, ROWS(51, 51) },
+        { "glm", "l.mlp.gate_up_proj.weight", { 192, 128 }, ROWS(48, 48) },
+        { "glm4", "l.mlp.gate_up_proj.weight", { 192, 128 }, ROWS(48, 48) },
+        { "glm4", "l.mlp.down_proj.weight", { 128, 96 }, COLUMNS(24, 24) },
+        { "glm4", "l.post_mlp_layernorm.weight", { 128 }, WHOLE },
+        { "glm4", "l.self_attn.qkv_proj.weight", { 280, 128 }, NULL },
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        check_fused(&rows[i]);
+}
+
+/* Three quarters of an expert, and pairs of gate and up that would be split. */
+static void
+test_stacks_that_are_not_even(void)
+{
+    const uint64_t shapes[2][3] = { { 3, 180, 128 }, { 3, 128, 180 } };
+    const berthi_parallel_tensor halves = {
+        .name = GATE_UP, .name_length = strlen(GATE_UP), .shape = shapes[0], .rank = 3
+    };
+    const berthi_parallel_tensor pairs = {
+        .name = GATE_UP, .name_length = strlen(GATE_UP), .shape = shapes[1], .rank = 3
+    };
+    berthi_parallel p = rank_of(1, 4);
+    berthi_slice slice;
+    berth_error error;
+
+    CHECK_EQ(berthi_parallel_divide(&p, &halves, &nowhere, &slice, &error), BERTH_EINVAL);
+    CHECK_CONTAINS(error.message,
+                   "has 90 columns in each of 2 parts, which 4 ranks cannot share evenly");
+    p.model_type = "gpt_oss";
+    CHECK_EQ(berthi_parallel_divide(&p, &pairs, &nowhere, &slice, &error), BERTH_EINVAL);
+    CHECK_CONTAINS(error.message,
+                   "has 180 depths of 90 pairs, which 4 ranks cannot share evenly");
 }
 
 /* --------------------------------------------------------------------- any slice */
@@ -542,6 +678,32 @@ test_shrink(void)
     CHECK_EQ(shape.vocabulary, 1);
 }
 
+/* What fused projections give is brought together, and is all of it on every rank. */
+static void
+test_shrink_what_is_gathered(void)
+{
+    static const struct {
+        const char *family;
+        uint64_t heads;
+        uint64_t intermediate;
+    } rows[] = { { "phi3", 8, 352 }, { "glm", 2, 352 }, { "glm4", 2, 352 }, { "llama", 2, 88 } };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const berthi_family family = { .model_type = rows[i].family };
+        berthi_shape shape = { .vocabulary = 512, .kind_count = 1, .is_known = true };
+        berthi_parallel p;
+
+        shape.kinds[0] = (berthi_layer){ .heads = 8, .kv_heads = 8, .intermediate = 352 };
+        shape.family = &family;
+        T_REQUIRE(berthi_parallel_init(&p, 1, 4, &shape, NULL) == BERTH_OK);
+        berthi_parallel_shrink(&p, &shape);
+        CHECK_EQ(shape.vocabulary, 128);
+        CHECK_EQ(shape.kinds[0].heads, rows[i].heads);
+        CHECK_EQ(shape.kinds[0].kv_heads, rows[i].heads);
+        CHECK_EQ(shape.kinds[0].intermediate, rows[i].intermediate);
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -552,6 +714,10 @@ main(int argc, char **argv)
     T_RUN(test_heads_of_keys);
     T_RUN(test_words);
     T_RUN(test_tensors_that_are_not_cut);
+    T_RUN(test_stacks_of_matrices);
+    T_RUN(test_stacks_that_lie_turned);
+    T_RUN(test_fused_as_it_lies);
+    T_RUN(test_stacks_that_are_not_even);
     T_RUN(test_inside);
     T_RUN(test_shape);
     T_RUN(test_views);
@@ -563,5 +729,6 @@ main(int argc, char **argv)
     T_RUN(test_plans_are_refused);
     T_RUN(test_families_that_are_not_known);
     T_RUN(test_shrink);
+    T_RUN(test_shrink_what_is_gathered);
     T_MAIN_END;
 }

@@ -6,8 +6,10 @@
 
 A small model of each type that berth-plan(5) lists is saved by the library. What the class's
 tp_plan shares out by columns of its product are rows of the weight that is stored, what it shares
-out by rows are columns, and what it does not name, or replicates, is whole. Words may be cut where
-it leaves them whole: tables of embeddings, which few plans name.
+out by rows are columns, and what it does not name, or replicates, is whole. Experts that are
+stored as one tensor have both behind its first dimension, and of what is packed a rank has its
+share of either half. Words may be cut where it leaves them whole: tables of embeddings, which few
+plans name.
 """
 import json
 import os
@@ -19,17 +21,28 @@ import libraries as lib
 import made
 from estimate_headers import CHANGES, MOST, class_name
 from huggingface_hub.errors import StrictDataclassError
+from safetensors import safe_open
 
-BY_STYLE = {"colwise": "rows", "packed_colwise": "rows", "colwise_gather_output": "rows",
-            "embedding_rowwise": "rows", "rowwise": "columns", "rowwise_split_input": "columns"}
+# Which of the last two dimensions is cut, counted from the end, and into how many parts before.
+BY_STYLE = {"colwise": (2, 1), "packed_colwise": (2, 2), "colwise_gather_output": (2, 1),
+            "embedding_rowwise": (2, 1), "rowwise": (1, 1), "rowwise_split_input": (1, 1),
+            "packed_rowwise": (1, 2)}
+DIMENSIONS = ("rows", "columns", "depths")
+RANK, RANKS = 1, 2
 WORDS = re.compile(r"(embed_tokens|lm_head|shared_head\.head)\.weight$")
 # What the library joins or renames as it loads has the plan of what it becomes.
 RENAMED = ((r"block_sparse_moe", "mlp"),
            (r"experts\.\d+\.(gate_proj|up_proj|w1|w3)\.weight$", "experts.gate_up_proj"),
-           (r"experts\.\d+\.(down_proj|w2)\.weight$", "experts.down_proj"))
+           (r"experts\.\d+\.(down_proj|w2)\.weight$", "experts.down_proj"),
+           (r"experts\.fc1\.weight$", "experts.gate_up_proj"),
+           (r"experts\.fc2\.weight$", "experts.down_proj"),
+           (r"mlp\.input_linear\.weight$", "mlp.experts.gate_up_proj"),
+           (r"mlp\.output_linear\.weight$", "mlp.experts.down_proj"))
+JOINED = re.compile(r"experts\.\d+\.")  # a half of what is packed
 # What other servers share out where the class's plan leaves it whole, or there is no plan.
 BEYOND = {kind: re.compile(names) for kinds, names in (
-    (("afmoe", "hunyuan_v1_dense", "hunyuan_v1_moe", "phimoe", "stablelm"), ""),
+    (("afmoe", "gpt_oss", "hunyuan_v1_dense", "hunyuan_v1_moe", "phimoe", "stablelm"), ""),
+    (("granitemoe", "granitemoeshared"), r"self_attn\.|shared_mlp\."),
     (("axk1", "deepseek_v3", "youtu"), r"self_attn\.(q_b|kv_b|o)_proj"),
     (("exaone_moe", "glm4_moe_lite", "solar_open"), r"shared_experts\."),
     (("hy_v3",), r"shared_mlp\."), (("qwen2_moe",), r"shared_expert\.")) for kind in kinds}
@@ -43,18 +56,25 @@ def plans_of(model):
     found = dict(getattr(model, "_tp_plan", None) or {})
     for name, style in (inner.config.base_model_tp_plan or {}).items():
         found[f"{model.base_model_prefix}.{name}"] = style
-    return found
+    return {name.replace("block_sparse_moe", "mlp"): style for name, style in found.items()}
 
 
-def expected(name, plan):
-    """`rows`, `columns` or `whole`, of the tensor of this name."""
+def expected(name, shape, plan):
+    """What rank 1 of 2 has of the tensor of this name, as berth's plan says it."""
+    full = name
     for pattern, whole in RENAMED:
-        name = re.sub(pattern, whole, name)
-    form = re.sub(r"\.\d+(?=\.|$)", ".*", name)
+        full = re.sub(pattern, whole, full)
+    form = re.sub(r"\.\d+(?=\.|$)", ".*", full)
     module, _, kind = form.rpartition(".")
-    style = plan.get(form) or plan.get(module)
-    of = BY_STYLE.get(style, "whole")
-    return "whole" if kind == "bias" and of == "columns" else of
+    from_end, parts = BY_STYLE.get(plan.get(form) or plan.get(module), (0, 1))
+    if from_end == 0 or (kind == "bias" and from_end == 1):
+        return {"of": "whole"}
+    dimension = max(len(shape) - from_end, 0)
+    if JOINED.search(name):
+        parts = 1
+    count = shape[dimension] // parts // RANKS
+    found = {"of": DIMENSIONS[dimension], "first": RANK * count, "count": count}
+    return found | {"parts": parts} if parts > 1 else found
 
 
 def slices(folder, rank, ranks):
@@ -69,19 +89,25 @@ def slices(folder, rank, ranks):
             for layer in answer["layers"] for berth in layer["berths"]}
 
 
+def shapes_of(folder):
+    with safe_open(os.path.join(folder, "model.safetensors"), "pt") as stored:
+        return {name: stored.get_slice(name).get_shape() for name in stored.keys()}
+
+
 def compare(kind, folder):
     model = made.make(class_name(kind), folder, MOST, **CHANGES.get(kind, {}))
-    found = slices(folder, 1, 2)
+    found = slices(folder, RANK, RANKS)
     if isinstance(found, str):
         t.check(False, f"{kind}: {found}")
         return
     plan, wrong = plans_of(model), []
+    shapes = shapes_of(folder)
     for name, ours in found.items():
-        theirs = expected(name, plan)
-        is_beyond = kind in BEYOND and BEYOND[kind].search(name) and theirs == "whole"
+        theirs = expected(name, shapes[name], plan)
+        is_beyond = kind in BEYOND and BEYOND[kind].search(name) and theirs["of"] == "whole"
         is_words = WORDS.search(name) and ours["of"] == "rows"
-        if ours["of"] != theirs and not is_beyond and not is_words:
-            wrong.append(f"{name} {ours['of']}, not {theirs}")
+        if ours != theirs and not is_beyond and not is_words:
+            wrong.append(f"{name} {ours}, not {theirs}")
     t.check(len(found) > 0 and not wrong, f"{kind}: {'; '.join(wrong[:8])}")
 
 

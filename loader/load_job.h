@@ -70,7 +70,8 @@ typedef struct berthi_load_run {
     berthi_quantizer quantizer;
     uint64_t elements;
     berthi_cut cut;             /* of the stored tensor: where the values lie */
-    uint64_t unit;              /* elements of a unit */
+    uint64_t unit;              /* elements of a unit, at most */
+    uint64_t together;          /* no unit goes on behind so many that lie so; 0: one may */
     uint64_t piece;             /* elements that are encoded at a time */
     uint64_t values_bytes;      /* of decoded values of a unit; 0: is_direct */
     berthi_turning turning;     /* rows 0: it is not turned */
@@ -327,6 +328,8 @@ bool berthi_load_lane_is_over(berthi_load *load, uint32_t tier);
 berth_status berthi_load_run_init(const berthi_load *load, berthi_load_run *run,
                                   uint64_t berth, const berthi_cargo *cargo,
                                   berth_error *error);
+/* Elements of the unit that begins there. */
+uint64_t berthi_load_run_fit(const berthi_load_run *run, uint64_t at);
 /* The first unit of a weight begins it, the others wait for that. */
 berth_status berthi_load_run_begin(berthi_load *load, berthi_load_run *run,
                                    berth_error *error);

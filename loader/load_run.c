@@ -30,15 +30,21 @@ can_cut_turned(berthi_load_run *run, uint64_t step)
            && run->turned_bytes <= TURNED_MAX;
 }
 
-/* Smaller units for a slice of columns, because what lies between them is read, too. */
+/*
+ * Smaller units for a slice of columns, because what lies between them is read, too. What lies
+ * together and is more than a unit has units of its own.
+ */
 static void
 cut_columns(berthi_load_run *run, uint64_t step)
 {
     const uint64_t most = run->unit * berthi_format_element_bytes(run->dtype);
     const uint64_t fit =
         berthi_cut_fit(&run->cut, 0, most, most) / berthi_format_element_bytes(run->dtype);
+    const uint64_t width = run->elements / run->cut.rows;
 
     run->unit = berthi_max_u64(fit / step, 1) * step;
+    if (run->unit < width && width % step == 0)
+        run->together = width;
 }
 
 /*
@@ -107,6 +113,15 @@ is_aligned(const berthi_load *load, uint32_t number, uint64_t width)
     return berthi_checkpoint_offset(load->checkpoint, entry) % width == 0;
 }
 
+uint64_t
+berthi_load_run_fit(const berthi_load_run *run, uint64_t at)
+{
+    const uint64_t left = run->together > 0 ? run->together - at % run->together
+                                            : run->elements - at;
+
+    return berthi_min_u64(run->unit, left);
+}
+
 berth_status
 berthi_load_run_init(const berthi_load *load, berthi_load_run *run, uint64_t berth,
                      const berthi_cargo *cargo, berth_error *error)
@@ -142,7 +157,9 @@ berthi_load_run_init(const berthi_load *load, berthi_load_run *run, uint64_t ber
     if (run->elements == 0)
         return BERTH_OK;
     run->unit = berthi_min_u64(run->unit, run->elements);
-    run->units_left = berthi_divide_up(run->elements, run->unit);
+    run->units_left = run->together > 0
+                          ? run->cut.rows * berthi_divide_up(run->together, run->unit)
+                          : berthi_divide_up(run->elements, run->unit);
     run->is_direct = cargo->record == NULL && stored == run->dtype
                      && is_aligned(load, b->number, berthi_format_element_bytes(run->dtype));
     if (!run->is_direct)

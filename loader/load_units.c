@@ -103,14 +103,14 @@ add_run(listing *l, uint64_t berth, const berthi_cargo *cargo)
     load->values_max = berthi_max_u64(load->values_max, run.values_bytes);
     if (load->model->tiers[b->tier].device == NULL)
         berthi_load_offload_cut(load, &run, cargo);
-    for (uint64_t at = 0; at < run.elements; at += run.unit) {
+    for (uint64_t at = 0, fit; at < run.elements; at += fit) {
+        fit = berthi_load_run_fit(&run, at);
         const berthi_load_unit unit = { .run = number,
                                         .tier = b->tier,
                                         .entry = b->number,
                                         .berth = (uint32_t)berth,
                                         .first = at,
-                                        .count = berthi_min_u64(run.unit,
-                                                                run.elements - at) };
+                                        .count = fit };
         const berthi_decoder_span span =
             berthi_decoder_extent(&run.decoder, unit.first, unit.count);
 

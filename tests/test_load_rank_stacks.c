@@ -334,6 +334,29 @@ test_stored_halves(void)
     }
 }
 
+/* What lies between the halves of five million values is not read into a stage. */
+static void
+test_far_halves(void)
+{
+    const uint64_t shape[2] = { 20480, 512 };
+    const char *const folder =
+        make_family("GraniteMoeSharedForCausalLM", "granitemoeshared", QKV);
+    berth_plan_options options = sliced_options("cpu=256MiB", 1, 2);
+    fixture_builder *const b = fixture_begin();
+    loaded l;
+
+    fixture_add_sparse(b, LAYER "shared_mlp.input_linear.weight", "BF16", 2, shape);
+    (void)fixture_finish(b, fixture_format("%s/model.safetensors", folder));
+    options.type = BERTH_ENCODING_NF4;
+    loaded_begin(&l, folder, &options, NULL);
+    loaded_load(&l);
+    if (!CHECK_EQ(l.status, BERTH_OK))
+        t_note("%s: %s", l.error.tensor, l.error.message);
+    CHECK_EQ(l.report.quantized_bytes, 10240 * 512 / 2 + 10240 * 512 / 64 * 4);
+    CHECK_LT(l.report.stage_bytes, UINT64_C(8) << 20);
+    loaded_end(&l);
+}
+
 /* As it lies: of 128 rows for 4 heads and 2 of keys and of values each rank has 64. */
 static void
 test_fused(void)
@@ -452,6 +475,7 @@ main(int argc, char **argv)
     T_RUN(test_groups_are_not_split);
     T_RUN(test_halves);
     T_RUN(test_stored_halves);
+    T_RUN(test_far_halves);
     T_RUN(test_fused);
     T_RUN(test_moved);
     T_RUN(test_plans_of_others);

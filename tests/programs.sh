@@ -87,10 +87,12 @@ escape               threadless coverage
 estimate             threadless
 estimate_api         threadless
 estimate_ending      threadless coverage
+estimate_files       threadless
 estimate_fit         threadless
 estimate_headers     threadless coverage
 estimate_kinds       threadless coverage
 estimate_layers      threadless coverage
+estimate_open        threadless
 estimate_refuse      threadless coverage
 estimate_shape       threadless coverage
 estimate_tokens      threadless

@@ -43,7 +43,9 @@ checkpoint           coverage
 checkpoint_faults    threadless coverage
 chunks               threadless
 classify             threadless coverage
+classify_4bit        threadless coverage
 classify_golden      threadless coverage
+classify_int8        threadless coverage
 classify_scaled      threadless coverage
 config               threadless coverage valgrind
 config_values        threadless coverage

@@ -68,6 +68,9 @@ decoder_steps        threadless
 dequantize           threadless arm
 dequantize_sources   threadless arm
 device_cuda          threadless
+device_cuda_context  threadless
+device_cuda_memory   threadless
+device_cuda_operations threadless
 device_decode        threadless
 device_decoder       threadless
 device_experts       threadless

@@ -197,11 +197,9 @@ check_links(const benching *b)
     if (b->a->links == NULL
         || (stat(b->a->links, &found) == 0 && !S_ISREG(found.st_mode)))
         return BERTH_OK;
-    interrupt_job_begin();
     status = save_begin(&v, b->s->call->command, b->a->links, b->a->may_overwrite);
     if (status == BERTH_OK)
         (void)save_end(&v, BERTH_ECANCELLED);
-    interrupt_job_end();
     return status;
 }
 
@@ -337,15 +335,11 @@ save_links(const benching *b)
 
     if (b->a->links == NULL)
         return BERTH_OK;
-    interrupt_job_begin();
-    status =
-        save_begin(&v, b->s->call->command, b->a->links, b->a->may_overwrite);
-    if (status == BERTH_OK) {
-        output_text(&v.out, berth_bench_links(b->after));
-        status = save_end(&v, BERTH_OK);
-    }
-    interrupt_job_end();
-    return status;
+    status = save_begin(&v, b->s->call->command, b->a->links, b->a->may_overwrite);
+    if (status != BERTH_OK)
+        return status;
+    output_text(&v.out, berth_bench_links(b->after));
+    return save_end(&v, BERTH_OK);
 }
 
 static berth_status

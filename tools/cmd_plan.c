@@ -7,7 +7,6 @@
 #include "tools/cmd_plan.h"
 #include "tools/commands.h"
 #include "tools/input.h"
-#include "tools/interrupt.h"
 #include "tools/json_error.h"
 #include "tools/plan_print.h"
 #include "tools/save.h"
@@ -249,12 +248,8 @@ save_document(const planning *p)
     berth_status status;
     save v;
 
-    interrupt_job_begin();
     status = save_begin(&v, p->s->call->command, p->a->output, p->a->may_overwrite);
-    if (status == BERTH_OK)
-        status = save_end(&v, write_document(p, &v.out));
-    interrupt_job_end();
-    return status;
+    return status == BERTH_OK ? save_end(&v, write_document(p, &v.out)) : status;
 }
 
 static berth_status

@@ -150,6 +150,19 @@ flush(ring_reader *r)
     }
 }
 
+/*
+ * Nobody cancels what the kernel has taken: it has no thread for this read and may start none, as
+ * all that this process may have (RLIMIT_NPROC, pids.max) are taken. This one is there.
+ */
+static int64_t
+read_here(const berthi_read *read)
+{
+    const int64_t result =
+        berthi_sys_pread(read->fd, read->memory, read->bytes, read->offset);
+
+    return result < 0 ? -errno : result;
+}
+
 static void
 reap(ring_reader *r)
 {
@@ -160,7 +173,7 @@ reap(ring_reader *r)
         const int64_t result = event->res;
 
         io_uring_cqe_seen(&r->ring, event);
-        finish(r, read, result);
+        finish(r, read, result == -ECANCELED && read != &r->listener ? read_here(read) : result);
     }
 }
 

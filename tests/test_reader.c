@@ -11,7 +11,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/utsname.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "kernels/fault.h"
@@ -422,6 +424,49 @@ test_uring_refuses_politely(void)
     }
 }
 
+/* In a process of its own: 0 where the bytes are right, else the errno, 255: other bytes. */
+static int
+read_alone(void)
+{
+    const struct rlimit one = { 1, 1 };
+    uint8_t bytes[1000];
+    berthi_read read = { .memory = bytes, .offset = 12345, .bytes = 1000, .fd = fd,
+                         .buffer = BERTHI_READER_NO_BUFFER };
+    berthi_reader *reader;
+
+    /* Root may have as many threads as there are; where it can be nobody else it is none. */
+    if (setrlimit(RLIMIT_NPROC, &one) != 0 || (setuid(65534) != 0 && errno != EPERM
+                                               && errno != EINVAL))
+        return errno;
+    reader = open_reader(1, 1);
+    if (reader == NULL)
+        return ENOSYS;
+    table->submit(reader, &read);
+    CHECK(complete(reader, 10 * SECOND) == &read);
+    table->close(reader);
+    if (read.result < 0)
+        return (int)-read.result;
+    return read.result == 1000 && memcmp(bytes, content + 12345, 1000) == 0 ? 0 : 255;
+}
+
+/* The kernel reads what is cached with threads of its own, which count as the process's. */
+static void
+test_uring_needs_no_thread(void)
+{
+    pid_t child;
+    int status;
+
+    if (!has_uring())
+        T_SKIP("no io_uring here");
+    table = &berthi_reader_uring;
+    child = fork();
+    if (child == 0)
+        _exit(read_alone());
+    T_REQUIRE(child > 0 && waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK_EQ(WEXITSTATUS(status), 0);
+}
+
 static void
 test_threads_need_one(void)
 {
@@ -475,6 +520,7 @@ main(int argc, char **argv)
         T_NOTE("io_uring is not there: only threads were tested");
     T_RUN(test_choice);
     T_RUN(test_uring_refuses_politely);
+    T_RUN(test_uring_needs_no_thread);
     T_RUN(test_threads_need_one);
     close(fd);
     free(content);

@@ -305,14 +305,12 @@ check_contents(const nearest *n, const berthi_writer *writer, berth_error *error
 {
     const bool is_begun = has_journal(n);
     bool has_own;
-    berth_status status = BERTH_OK;
 
     if (is_begun && goes_on(n))
         return BERTH_OK;
-    status = berthi_writer_check_contents(writer, is_begun, error);
-    if (status == BERTH_OK && writer->part > 0)
-        status = berthi_writer_check_own(writer, goes_on(n), &has_own, error);
-    return status;
+    return writer->part > 0
+               ? berthi_writer_check_part(writer, is_begun, goes_on(n), &has_own, error)
+               : berthi_writer_check_contents(writer, is_begun, error);
 }
 
 /* What an earlier run has finished has its room; one that was publishing has all of it. */

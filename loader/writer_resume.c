@@ -311,13 +311,15 @@ look_as_joining(berthi_writer *writer, berth_error *error)
 }
 
 berth_status
-berthi_writer_check_own(const berthi_writer *writer, bool is_resume, bool *out_has_own,
-                        berth_error *error)
+berthi_writer_check_part(const berthi_writer *writer, bool has_journal, bool is_resume,
+                         bool *out_has_own, berth_error *error)
 {
-    const berth_status status =
-        find_journal(writer, writer->journal_name, out_has_own, error);
+    berth_status status = find_journal(writer, writer->journal_name, out_has_own, error);
 
-    if (status != BERTH_OK || !*out_has_own || is_resume || writer->overwrite)
+    if (status != BERTH_OK || writer->overwrite || (is_resume && *out_has_own))
+        return status;
+    status = berthi_writer_check_contents(writer, has_journal, error);
+    if (status != BERTH_OK || !*out_has_own)
         return status;
     return berthi_target_fail(writer->journal_path, BERTH_REASON_EXISTS,
                               "this part has been begun before: --resume goes on with it, "
@@ -340,12 +342,12 @@ look_as_part(berthi_writer *writer, bool is_resume, berth_error *error)
         writer->is_joining = true;
         return BERTH_OK;
     }
-    if (!writer->overwrite)
-        status = berthi_writer_check_contents(writer, has_journal, error);
+    status = berthi_writer_check_part(writer, has_journal, is_resume, &has_own, error);
     if (status == BERTH_OK)
         status = berthi_writer_lock_part(writer, error);
+    /* Once more: whoever had the lock may have ended. */
     if (status == BERTH_OK)
-        status = berthi_writer_check_own(writer, is_resume, &has_own, error);
+        status = berthi_writer_check_part(writer, has_journal, is_resume, &has_own, error);
     if (status != BERTH_OK || !has_own)
         return status;
     if (is_resume)

@@ -86,9 +86,13 @@ berth_status berthi_writer_resume(berthi_writer *writer, berth_error *error);
 /* EXISTS when the folder may not be touched without being asked to. */
 berth_status berthi_writer_check_contents(const berthi_writer *writer, bool has_journal,
                                           berth_error *error);
-/* Whether a part has a journal, and EXISTS when it may neither go on nor begin anew. */
-berth_status berthi_writer_check_own(const berthi_writer *writer, bool is_resume,
-                                     bool *out_has_own, berth_error *error);
+/*
+ * Whether a part has a journal, and EXISTS when it may neither go on nor begin anew. One that goes
+ * on was let into the folder before, and its journal says whether it replaces what is there.
+ */
+berth_status berthi_writer_check_part(const berthi_writer *writer, bool has_journal,
+                                      bool is_resume, bool *out_has_own,
+                                      berth_error *error);
 
 /* Parses the journal `name`; texts belong to the writer. */
 berth_status berthi_writer_read_journal(berthi_writer *writer, const char *name,

@@ -93,16 +93,31 @@ remark(walking *w, const char *path, const char *what, const char *why)
 
 /* ---------------------------------------------------------------------- links */
 
+/*
+ * The path by which the open file is reached. False: there is none, or, and then the walk has
+ * failed, nobody tells: a file that is left out for that would be missing in what is made.
+ */
+static bool
+has_real_path(walking *w, const char *link, int fd, char real[BERTHI_PATH_CAPACITY])
+{
+    const int64_t length = berthi_sys_path_of(fd, real, BERTHI_PATH_CAPACITY);
+
+    if (length < 0)
+        fail_system(w, errno, link, "looking up in /proc where the link leads");
+    return length > 0 && length < BERTHI_PATH_CAPACITY - 1 && real[0] == '/';
+}
+
 /* True when `path` lies below what `folder` is open on. */
 static bool
-is_below(const char *path, int folder)
+is_below(walking *w, const char *link, const char *path, int folder)
 {
     char real[BERTHI_PATH_CAPACITY];
-    const int64_t length = berthi_sys_path_of(folder, real, sizeof real);
+    size_t length;
 
-    if (length <= 0 || (uint64_t)length >= sizeof real - 1)
+    if (!has_real_path(w, link, folder, real))
         return false;
-    return strncmp(path, real, (size_t)length) == 0
+    length = strlen(real);
+    return strncmp(path, real, length) == 0
            && (path[length] == '/' || real[length - 1] == '/');
 }
 
@@ -123,16 +138,15 @@ is_hub_blob(const char *path)
 
 /* Whether the open file is one that may go along: by where it lies, not its name. */
 static bool
-is_at_home(const walking *w, const berthi_file *file)
+is_at_home(walking *w, const char *link, const berthi_file *file)
 {
+    const berthi_location *const location = w->location;
     char real[BERTHI_PATH_CAPACITY];
-    const int64_t length = berthi_sys_path_of(file->fd, real, sizeof real);
 
-    if (length <= 0 || (uint64_t)length >= sizeof real - 1 || real[0] != '/')
+    if (!has_real_path(w, link, file->fd, real))
         return false;
-    return is_below(real, w->location->folder)
-           || (w->location->home >= 0 && is_below(real, w->location->home))
-           || is_hub_blob(real);
+    return is_hub_blob(real) || is_below(w, link, real, location->folder)
+           || (location->home >= 0 && is_below(w, link, real, location->home));
 }
 
 static berth_status
@@ -162,9 +176,9 @@ can_follow(walking *w, const char *path, berthi_sys_stat *out)
         return false;
     }
     *out = file.identity;
-    is_good = is_at_home(w, &file);
+    is_good = is_at_home(w, path, &file);
     berthi_file_close(&file);
-    if (!is_good)
+    if (!is_good && w->status == BERTH_OK)
         remark(w, path, "", "a link that leaves the model's folder");
     return is_good;
 }

@@ -13,6 +13,7 @@
 
 /* Where a text goes that is handed on in pieces. */
 typedef struct text_file {
+    const berth_job *job;
     berthi_writer *writer;
     berthi_writer_file *file;
     uint32_t crc; /* of what was put so far */
@@ -29,17 +30,27 @@ put_text(void *user, const char *bytes, uint64_t size, uint64_t offset,
 }
 
 static berth_status
+go_on(const berth_job *job, berth_error *error)
+{
+    return berthi_job_is_cancelled(job) ? berthi_job_fail_cancelled(error) : BERTH_OK;
+}
+
+/* Of a file beside the weights, which may be as large as they are. */
+static berth_status
 put_bytes(void *user, const void *bytes, uint64_t size, uint64_t offset,
           berth_error *error)
 {
-    return put_text(user, bytes, size, offset, error);
+    const text_file *const text = user;
+    const berth_status status = go_on(text->job, error);
+
+    return status == BERTH_OK ? put_text(user, bytes, size, offset, error) : status;
 }
 
 static berth_status
 create(berthi_convert *convert, const char *name, uint64_t bytes, text_file *out,
        berth_error *error)
 {
-    *out = (text_file){ .writer = convert->writer };
+    *out = (text_file){ .writer = convert->writer, .job = convert->job };
     return berthi_writer_create(convert->writer, name, bytes, &out->file, error);
 }
 
@@ -165,7 +176,9 @@ add_side_files(berthi_convert *convert, berth_error *error)
         const berthi_side_file *const from = &files->files[i];
         text_file file;
 
-        status = create(convert, from->name, from->identity.bytes, &file, error);
+        status = go_on(convert->job, error); /* there are empty ones, too */
+        if (status == BERTH_OK)
+            status = create(convert, from->name, from->identity.bytes, &file, error);
         if (status != BERTH_OK)
             break;
         status = berthi_side_files_read(&convert->location, from, put_bytes, &file,

@@ -654,6 +654,49 @@ test_cancelled_at_each_call(void)
     check_each_call(true);
 }
 
+#define BESIDE 100 /* files beside the weights */
+
+/* A model may have gigabytes beside its weights, or ten thousand files. */
+static void
+test_cancelled_beside_the_weights(void)
+{
+    const char *const above = fixture_folder();
+    const char *const model = fixture_format("%s/model", above);
+    const char *const folder = fixture_format("%s/out", above);
+    cancelled_moments moments;
+    int in_between = 0;
+
+    fixture_copy_folder(known.model, model);
+    for (int i = 0; i < BESIDE; i++)
+        fixture_text(fixture_format("%s/beside-%d", model, i), "x");
+    cancelled_begin(&moments, 12, 7);
+    while (cancelled_next(&moments)) {
+        berth_checkpoint *checkpoint = NULL;
+        berth_context *context = NULL;
+        berth_job *job = NULL;
+        berth_error error;
+        berth_status status;
+        converted c;
+        int left;
+
+        begin(&c, folder);
+        CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK);
+        CHECK_EQ(berth_checkpoint_open(context, model, NULL, &checkpoint, NULL), BERTH_OK);
+        status =
+            berthi_convert_start(context, checkpoint, &c.options, &c.sizes, &job, &error);
+        cancelled_await(&moments, status, job);
+        status = berth_job_finish(job, &error);
+        (void)cancelled_check(&moments, status, &error);
+        left = access(folder, F_OK) == 0 ? fixture_count(folder) : 0;
+        in_between += status != BERTH_OK && left > BESIDE / 2 && left < BESIDE;
+        berth_checkpoint_close(checkpoint);
+        berth_context_destroy(context);
+        fixture_remove(folder);
+    }
+    cancelled_end(&moments);
+    CHECK_GT(in_between, 0); /* whoever is cancelled copies no more of them */
+}
+
 /* -------------------------------------------------------------------- full disk */
 
 static berth_status
@@ -724,6 +767,7 @@ main(int argc, char **argv)
     T_RUN(test_cancelled_by_progress);
     T_RUN(test_cancelled_while_it_appears);
     T_RUN(test_cancelled_at_each_call);
+    T_RUN(test_cancelled_beside_the_weights);
     T_RUN(test_full_disk);
     T_MAIN_END;
 }

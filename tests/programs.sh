@@ -151,6 +151,7 @@ lease_disk           waits
 lease_expert         threadless
 lease_expert_bytes   waits
 lease_hung           waits
+lease_meanwhile      waits
 lease_unpinned       waits
 link                 threadless coverage
 llama_config         threadless

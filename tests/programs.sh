@@ -173,6 +173,8 @@ operands             threadless
 optimizer            threadless arm
 optimizer_levels     threadless arm
 output               coverage
+output_dead          coverage
+output_existing      coverage
 pages                threadless
 parallel             threadless
 part_crash           slow

@@ -275,5 +275,7 @@ writer               coverage
 writer_crash         slow
 writer_files         coverage
 writer_parts         coverage
+writer_publish       coverage
+writer_resume        coverage
 writer_table         threadless coverage
 TABLE

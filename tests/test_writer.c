@@ -130,7 +130,7 @@ make_without_input(const char *folder)
     const int fds = fixture_open_fds();
     berthi_writer *writer;
 
-    world.closes_input = true;
+    forced.closes_input = true;
     if (published_open(folder, "job", false, false, &writer, NULL) != BERTH_OK
         || fcntl(0, F_GETFD) < 0)
         return 1;
@@ -219,9 +219,9 @@ test_busy(void)
     published_refuse(folder, false, false, BERTH_REASON_BUSY, "another process");
     published_refuse(folder, true, true, BERTH_REASON_BUSY, "another process");
     /* Where locks mean nothing both come in, and both keep their files apart. */
-    world.lock_error = ENOLCK;
+    forced.lock_error = ENOLCK;
     T_REQUIRE(published_open(folder, "job", false, false, &second, NULL) == BERTH_OK);
-    world.lock_error = 0;
+    forced.lock_error = 0;
     CHECK_EQ(written_text(first, "a", "1", NULL), BERTH_OK);
     CHECK_EQ(written_text(second, "a", "1", NULL), BERTH_OK);
     CHECK_EQ(berthi_writer_publish(first, "a", NULL), BERTH_OK);
@@ -239,7 +239,7 @@ test_busy_with_a_new_folder(void)
     const char *const folder = fixture_format("%s/out", above);
     berthi_writer *writer;
 
-    world.lock_taken = folder;
+    forced.lock_taken = folder;
     CHECK_EQ(published_open(folder, "job", false, false, &writer, NULL), BERTH_EIO);
     CHECK(published_has(above, "out"));
 }
@@ -252,7 +252,7 @@ test_folder_moves_away(void)
     const char *const folder = fixture_format("%s/out", above);
     berthi_writer *writer;
 
-    world.lock_moves = folder;
+    forced.lock_moves = folder;
     T_REQUIRE(published_open(folder, "job", false, false, &writer, NULL) == BERTH_OK);
     CHECK_EQ(written_text(writer, "a", "1", NULL), BERTH_OK);
     CHECK(published_has(folder, PUBLISHED_JOURNAL));
@@ -272,10 +272,10 @@ test_folder_is_made_by_others(void)
     const char *const folder = fixture_format("%s/out", above);
     berthi_writer *writer;
 
-    world.lock_moves = folder;
-    world.lock_remakes = true;
+    forced.lock_moves = folder;
+    forced.lock_remakes = true;
     T_REQUIRE(published_open(folder, "job", false, false, &writer, NULL) == BERTH_OK);
-    world.lock_remakes = false;
+    forced.lock_remakes = false;
     berthi_writer_close(writer);
     CHECK(published_has(above, "out"));
 }
@@ -362,10 +362,10 @@ test_faults(void)
     CHECK_GE(fault_loop("one that replaces", run_twice, &replacing).system, 300);
 
     written_make_old(going_on.before);
-    world.rename_refuses = "config.json";
+    forced.rename_refuses = "config.json";
     CHECK_EQ(written_do(&(written_run){ going_on.before, .overwrite = true }, published_context,
                         NULL), BERTH_ENOENT);
-    world.rename_refuses = NULL;
+    forced.rename_refuses = NULL;
     CHECK_GE(fault_loop("one that is being published", run_twice, &going_on).system, 50);
 }
 

@@ -21,8 +21,8 @@ was_flushed(const char *folder)
     bool was = false;
 
     CHECK_EQ(stat(folder, &state), 0);
-    for (uint32_t i = 0; i < 16 && i < world.flushed_count; i++)
-        was = was || world.flushed[i] == state.st_ino;
+    for (uint32_t i = 0; i < 16 && i < forced.flushed_count; i++)
+        was = was || forced.flushed[i] == state.st_ino;
     return was;
 }
 
@@ -55,9 +55,9 @@ test_publish_refuses(void)
     CHECK(!published_has(folder, "a"));
     CHECK(!berthi_writer_is_complete(writer));
     fixture_remove(fixture_format("%s/c", folder));
-    world.has_no_noreplace = true;
+    forced.has_no_noreplace = true;
     CHECK_EQ(berthi_writer_publish(writer, "c", &error), BERTH_OK);
-    world.has_no_noreplace = false;
+    forced.has_no_noreplace = false;
     berthi_writer_close(writer);
     published_check(folder, "c", "1");
 }
@@ -132,7 +132,7 @@ test_folders(void)
 
     T_REQUIRE(published_open(folder, "job", false, true, &writer, NULL) == BERTH_OK);
     CHECK_EQ(berthi_writer_publish(writer, "c/d/e/new.txt", NULL), BERTH_EINVAL);
-    world.flushed_count = 0;
+    forced.flushed_count = 0;
     CHECK_EQ(berthi_writer_publish(writer, "model.safetensors", NULL), BERTH_OK);
     CHECK(was_flushed(folder) && was_flushed(fixture_format("%s/c", folder)));
     CHECK(was_flushed(fixture_format("%s/c/d", folder)));
@@ -197,9 +197,9 @@ test_folders_in_the_way_late(void)
     CHECK_EQ(written_text(writer, "a", "1", NULL), BERTH_OK);
     CHECK_EQ(written_text(writer, "b/x.txt", "x", NULL), BERTH_OK);
     CHECK_EQ(written_text(writer, "z", "z", NULL), BERTH_OK);
-    world.rename_refuses = "a";
+    forced.rename_refuses = "a";
     CHECK_EQ(berthi_writer_publish(writer, "z", &error), BERTH_ENOENT);
-    world.rename_refuses = NULL;
+    forced.rename_refuses = NULL;
     berthi_writer_close(writer);
     fixture_link(other, fixture_format("%s/b", folder));
     T_REQUIRE(published_open(folder, "job", false, true, &writer, NULL) == BERTH_OK);
@@ -236,11 +236,11 @@ test_interrupted_publishing(void)
     T_REQUIRE(published_open(folder, "job", true, false, &writer, NULL) == BERTH_OK);
     CHECK_EQ(written_text(writer, "model.safetensors", "new", NULL), BERTH_OK);
     CHECK_EQ(written_text(writer, "z.json", "{}", NULL), BERTH_OK);
-    world.rename_refuses = "z.json";
+    forced.rename_refuses = "z.json";
     CHECK_EQ(berthi_writer_publish(writer, "z.json", &error), BERTH_ENOENT);
     CHECK_EQ(error.reason, BERTH_REASON_PERMISSION);
     CHECK_STR(error.file, fixture_format("%s/z.json", folder));
-    world.rename_refuses = NULL;
+    forced.rename_refuses = NULL;
     CHECK(berthi_writer_is_complete(writer));
     berthi_writer_close(writer);
     published_check(folder, "model.safetensors", "new");
@@ -267,16 +267,16 @@ test_publish_cannot_remove(void)
     T_REQUIRE(published_open(folder, "job", true, false, &writer, NULL) == BERTH_OK);
     CHECK_EQ(written_text(writer, PUBLISHED_INDEX, "new", NULL), BERTH_OK);
     CHECK_EQ(written_text(writer, "a", "1", NULL), BERTH_OK);
-    world.unlink_refuses = PUBLISHED_INDEX;
+    forced.unlink_refuses = PUBLISHED_INDEX;
     CHECK_EQ(berthi_writer_publish(writer, PUBLISHED_INDEX, &error), BERTH_ENOENT);
     CHECK_EQ(error.reason, BERTH_REASON_PERMISSION);
     CHECK_CONTAINS(error.message, "removing the old index");
     published_check(folder, PUBLISHED_INDEX, "old");
     CHECK(!published_has(folder, "a"));
-    world.unlink_refuses = PUBLISHED_JOURNAL;
+    forced.unlink_refuses = PUBLISHED_JOURNAL;
     CHECK_EQ(berthi_writer_publish(writer, NULL, &error), BERTH_ENOENT);
     CHECK_CONTAINS(error.message, "removing the journal");
-    world.unlink_refuses = NULL;
+    forced.unlink_refuses = NULL;
     berthi_writer_close(writer);
     published_check(folder, PUBLISHED_INDEX, "new");
     CHECK_EQ(published_open(folder, "job", false, true, &writer, NULL), BERTH_OK);
@@ -300,9 +300,9 @@ test_anew_after_publishing(void)
     CHECK_EQ(written_text(writer, "s1.safetensors", "1", NULL), BERTH_OK);
     CHECK_EQ(written_text(writer, "t.json", "{}", NULL), BERTH_OK);
     CHECK_EQ(written_text(writer, "u.json", "{}", NULL), BERTH_OK);
-    world.rename_refuses = "u.json";
+    forced.rename_refuses = "u.json";
     CHECK_EQ(berthi_writer_publish(writer, "u.json", NULL), BERTH_ENOENT);
-    world.rename_refuses = NULL;
+    forced.rename_refuses = NULL;
     lost = published_temporary(writer, folder, "u.json");
     berthi_writer_close(writer);
     CHECK(published_has(folder, "s1.safetensors"));
@@ -320,9 +320,9 @@ test_anew_after_publishing(void)
     fixture_text(fixture_format("%s/s3.safetensors", folder), "old");
     T_REQUIRE(published_open(folder, "other", true, false, &writer, NULL) == BERTH_OK);
     CHECK_EQ(written_text(writer, "s2.safetensors", "2", NULL), BERTH_OK);
-    world.rename_refuses = "s2.safetensors";
+    forced.rename_refuses = "s2.safetensors";
     CHECK_EQ(berthi_writer_publish(writer, "s2.safetensors", NULL), BERTH_ENOENT);
-    world.rename_refuses = NULL;
+    forced.rename_refuses = NULL;
     berthi_writer_close(writer);
     CHECK(published_has(folder, "s1.safetensors"));
     T_REQUIRE(published_open(folder, "other", false, true, &writer, NULL) == BERTH_OK);

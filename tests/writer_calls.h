@@ -37,26 +37,26 @@ static struct {
     bool has_no_noreplace;     /* an old file system                             */
     ino_t flushed[16];         /* folders that were flushed, the latest ones     */
     uint32_t flushed_count;
-} world;
+} forced;
 
 int
 flock(int fd, int operation)
 {
-    if (world.lock_moves != NULL) {
-        CHECK_EQ(rename(world.lock_moves, fixture_format("%s-moved", world.lock_moves)),
+    if (forced.lock_moves != NULL) {
+        CHECK_EQ(rename(forced.lock_moves, fixture_format("%s-moved", forced.lock_moves)),
                  0);
-        if (world.lock_remakes)
-            CHECK_EQ(mkdir(world.lock_moves, 0777), 0);
-        world.lock_moves = NULL;
+        if (forced.lock_remakes)
+            CHECK_EQ(mkdir(forced.lock_moves, 0777), 0);
+        forced.lock_moves = NULL;
     }
-    if (world.lock_taken != NULL) {
-        const int other = open(world.lock_taken, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (forced.lock_taken != NULL) {
+        const int other = open(forced.lock_taken, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
         CHECK_EQ(syscall(SYS_flock, other, operation), 0); /* for as long as this runs */
-        world.lock_taken = NULL;
+        forced.lock_taken = NULL;
     }
-    if (world.lock_error != 0) {
-        errno = world.lock_error;
+    if (forced.lock_error != 0) {
+        errno = forced.lock_error;
         return -1;
     }
     return (int)syscall(SYS_flock, fd, operation);
@@ -71,7 +71,7 @@ fsync(int fd)
     if (fstat(fd, &state) != 0)
         return -1;
     if (S_ISDIR(state.st_mode))
-        world.flushed[world.flushed_count++ % 16] = state.st_ino;
+        forced.flushed[forced.flushed_count++ % 16] = state.st_ino;
     return 0;
 }
 
@@ -89,7 +89,7 @@ openat(int folder, const char *name, int flags, ...)
         mode = va_arg(arguments, mode_t);
         va_end(arguments);
     }
-    if (world.closes_input && strcmp(name, "..") == 0)
+    if (forced.closes_input && strcmp(name, "..") == 0)
         close(0);
     fd = (int)syscall(SYS_openat, folder, name, flags, mode);
     if (fd >= 0)
@@ -100,11 +100,11 @@ openat(int folder, const char *name, int flags, ...)
 static int
 rename_with(int folder, const char *from, const char *to, unsigned flags)
 {
-    if (world.rename_refuses != NULL && strcmp(to, world.rename_refuses) == 0) {
+    if (forced.rename_refuses != NULL && strcmp(to, forced.rename_refuses) == 0) {
         errno = EACCES;
         return -1;
     }
-    if (flags != 0 && world.has_no_noreplace) {
+    if (flags != 0 && forced.has_no_noreplace) {
         errno = EINVAL;
         return -1;
     }
@@ -114,7 +114,7 @@ rename_with(int folder, const char *from, const char *to, unsigned flags)
 int
 unlinkat(int folder, const char *name, int flags)
 {
-    if (world.unlink_refuses != NULL && strcmp(name, world.unlink_refuses) == 0) {
+    if (forced.unlink_refuses != NULL && strcmp(name, forced.unlink_refuses) == 0) {
         errno = EACCES;
         return -1;
     }

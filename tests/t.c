@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 static const char *filter;
 static atomic_int own_failed_checks;
@@ -175,6 +176,8 @@ static void share_failed_checks(void)
 void t_begin(int argc, char **argv)
 {
     share_failed_checks();
+    /* Tests become other users, who are to read what the first one has made. */
+    (void)umask(022);
     filter = argc > 1 ? argv[1] : NULL;
     /* What a dying program has said must not stay in its buffer. */
     setvbuf(stdout, NULL, _IOLBF, 0);

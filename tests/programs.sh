@@ -148,6 +148,7 @@ layout_golden        threadless coverage
 layout_header        threadless coverage
 lease_courier        waits
 lease_disk           waits
+lease_disk_faults    waits
 lease_expert         threadless
 lease_expert_bytes   waits
 lease_hung           waits

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Steps of an optimizer: norms, clipping, skipped steps, sums of gradients, groups that
- * change, what is told of memory, the order of work on streams.
- */
+/* test_train_step.c - steps of an optimizer: norms, clipping, skipped ones, sums of gradients. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +9,7 @@
 #include "kernels/fault.h"
 #include "kernels/sys.h"
 #include "tests/fixture.h"
+#include "tests/stepped.h"
 #include "tests/t.h"
 #include "tests/trained.h"
 
@@ -20,52 +18,7 @@
 
 static const char *const machines[] = { NULL, SIM };
 
-static const trained_parameter two[] = {
-    { 9000, BERTH_BF16, BERTH_BF16, 0, 0 },
-    { 500, BERTH_F32, BERTH_F32, 0, 0 },
-};
-
-static berth_context *context;
-
-static bool
-open_sums(trained *t, const char *machine, const berth_optimizer_options *options,
-          bool has_sums)
-{
-    const berth_optimizer_group g = trained_adamw();
-
-    return trained_open(t, context,
-                        &(trained_options){ .devices = machine,
-                                            .groups = &g,
-                                            .group_count = 1,
-                                            .parameters = two,
-                                            .count = 2,
-                                            .optimizer = options,
-                                            .has_sums = has_sums });
-}
-
-static bool
-open_two(trained *t, const char *machine, const berth_optimizer_options *options)
-{
-    return open_sums(t, machine, options, false);
-}
-
 /* ------------------------------------------------------------------------- norms */
-
-/* In another order than the library's: doubles of f32 squares leave room for that. */
-static double
-norm_of(const trained *t, double scale)
-{
-    double sum = 0;
-
-    for (uint32_t i = 0; i < t->count; i++)
-        for (uint64_t k = 0; k < t->parameters[i].count; k++) {
-            const double g = (double)berthi_core_load(t->twins[i].host_gradient,
-                                                      t->parameters[i].gradient_dtype, k);
-
-            sum += isfinite(g) ? g * g : 0;
-        }
-    return sqrt(sum) * scale;
-}
 
 static void
 check_norm(const char *machine, float scale, float max_norm)
@@ -75,7 +28,7 @@ check_norm(const char *machine, float scale, float max_norm)
     berth_step_options options;
     trained t;
 
-    if (open_two(&t, machine, NULL)) {
+    if (stepped_open(&t, machine, NULL)) {
         trained_draw(&t, ALL, false);
         trained_gradients(&t, ALL, gradients);
         berth_step_options_init(&options);
@@ -84,7 +37,7 @@ check_norm(const char *machine, float scale, float max_norm)
         options.has_norm = 1;
         options.report = &report;
         CHECK_EQ(berth_optimizer_step(t.optimizer, gradients, &options, NULL), BERTH_OK);
-        CHECK(fabs(report.norm - norm_of(&t, fabs((double)scale))) < 1e-9 * report.norm);
+        CHECK(fabs(report.norm - stepped_norm(&t, fabs((double)scale))) < 1e-9 * report.norm);
         CHECK_EQ(report.clip == 1.0f, max_norm == 0 || report.norm <= (double)max_norm);
         if (report.clip != 1.0f)
             CHECK_EQ(report.clip == (float)((double)max_norm / report.norm), true);
@@ -124,7 +77,7 @@ test_norms_are_the_same_everywhere(void)
         berth_optimizer_options_init(&options);
         options.threads = i + 1;
         options.page_elements = 4096;
-        if (open_two(&t, machines[i % 2], &options)) {
+        if (stepped_open(&t, machines[i % 2], &options)) {
             trained_draw(&t, ALL, true);
             trained_gradients(&t, ALL, gradients);
             berth_step_options_init(&step);
@@ -152,7 +105,7 @@ check_skip(const char *machine)
     berth_step_options options;
     trained t;
 
-    if (open_two(&t, machine, NULL)) {
+    if (stepped_open(&t, machine, NULL)) {
         trained_step(&t, ALL, false);
         trained_draw(&t, ALL, true);
         trained_gradients(&t, ALL, gradients);
@@ -213,7 +166,7 @@ check_counts(const char *machine)
     uint64_t untold = 0;
     trained t;
 
-    if (open_two(&t, machine, NULL))
+    if (stepped_open(&t, machine, NULL))
         for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
             trained_draw(&t, ALL, steps[i].is_odd);
             trained_gradients(&t, ALL, gradients);
@@ -298,11 +251,11 @@ test_a_failed_report_tells_nothing(void)
     const berth_optimizer_group g = trained_adamw();
     trained t;
 
-    if (trained_open(&t, context, &(trained_options){ .devices = SIM ";" SIM,
-                                                      .groups = &g,
-                                                      .group_count = 1,
-                                                      .parameters = apart,
-                                                      .count = 2 }))
+    if (trained_open(&t, stepped_context, &(trained_options){ .devices = SIM ";" SIM,
+                                                              .groups = &g,
+                                                              .group_count = 1,
+                                                              .parameters = apart,
+                                                              .count = 2 }))
         check_failed_reports(&t);
     trained_close(&t);
 }
@@ -328,11 +281,11 @@ check_loss_scale(const char *machine)
     options.max_norm = 0.01f;
     options.skips_non_finite = 1;
     options.report = &report;
-    if (trained_open(&t, context, &(trained_options){ .devices = machine,
-                                                      .groups = &g,
-                                                      .group_count = 1,
-                                                      .parameters = &half,
-                                                      .count = 1 }))
+    if (trained_open(&t, stepped_context, &(trained_options){ .devices = machine,
+                                                              .groups = &g,
+                                                              .group_count = 1,
+                                                              .parameters = &half,
+                                                              .count = 1 }))
         for (uint64_t turn = 0; turn < 4; turn++) {
             trained_draw(&t, ALL, turn % 2 == 0);
             trained_gradients(&t, ALL, gradients);
@@ -342,7 +295,7 @@ check_loss_scale(const char *machine)
             CHECK_EQ(report.step, turn / 2 + 1);
             CHECK_EQ(report.non_finite > 0, turn % 2 == 0);
             if (turn % 2 == 1) {
-                CHECK(fabs(report.norm - norm_of(&t, (double)scale)) < 1e-9 * report.norm);
+                CHECK(fabs(report.norm - stepped_norm(&t, (double)scale)) < 1e-9 * report.norm);
                 CHECK(report.norm > 0.01 && report.clip == (float)((double)0.01f / report.norm));
                 trained_expect(&t, ALL, scale * report.clip);
             }
@@ -364,14 +317,15 @@ test_losses_are_scaled(void)
 static void
 check_sums_are_whose(const trained *t, const berth_optimizer_options *options, bool is_callers)
 {
-    const uint64_t bytes = is_callers ? 0 : (two[0].count + two[1].count) * sizeof(float);
+    const uint64_t counts = stepped_two[0].count + stepped_two[1].count;
+    const uint64_t bytes = is_callers ? 0 : counts * sizeof(float);
     berth_optimizer_options mine = *options;
     berth_parameter parameters[TRAINED_MAX];
     berth_optimizer_memory memory;
 
     mine.devices = t->devices;
     trained_list(t, parameters);
-    CHECK_EQ(berth_optimizer_plan(context, t->groups, 1, parameters, 2, &mine, 0, &memory,
+    CHECK_EQ(berth_optimizer_plan(stepped_context, t->groups, 1, parameters, 2, &mine, 0, &memory,
                                   NULL),
              BERTH_OK);
     CHECK_EQ(memory.gradients, bytes);
@@ -383,10 +337,10 @@ check_sums_are_whose(const trained *t, const berth_optimizer_options *options, b
 static void
 check_sum_is(const trained *t, uint32_t i, const float *expected)
 {
-    float *const actual = malloc(two[i].count * sizeof *actual);
+    float *const actual = malloc(stepped_two[i].count * sizeof *actual);
 
     trained_read_sum(t, i, actual);
-    CHECK_MEM(actual, expected, two[i].count * sizeof *actual);
+    CHECK_MEM(actual, expected, stepped_two[i].count * sizeof *actual);
     free(actual);
 }
 
@@ -402,8 +356,8 @@ check_sums(const char *machine, bool is_callers)
     berth_optimizer_options_init(&options);
     options.accumulates = 1;
     for (uint32_t i = 0; i < 2; i++)
-        sums[i] = calloc(two[i].count, sizeof(float));
-    if (open_sums(&t, machine, &options, is_callers)) {
+        sums[i] = calloc(stepped_two[i].count, sizeof(float));
+    if (stepped_open_sums(&t, machine, &options, is_callers)) {
         check_sums_are_whose(&t, &options, is_callers);
         for (uint32_t turn = 0; turn < 3; turn++) {
             trained_draw(&t, ALL, false);
@@ -411,9 +365,9 @@ check_sums(const char *machine, bool is_callers)
             CHECK_EQ(berth_optimizer_accumulate(t.optimizer, gradients, NULL, NULL),
                      BERTH_OK);
             for (uint32_t i = 0; i < (turn == 1 ? 1 : 2); i++)
-                for (uint64_t k = 0; k < two[i].count; k++)
+                for (uint64_t k = 0; k < stepped_two[i].count; k++)
                     sums[i][k] += berthi_core_load(t.twins[i].host_gradient,
-                                                   two[i].gradient_dtype, k);
+                                                   stepped_two[i].gradient_dtype, k);
         }
         CHECK_EQ(berth_optimizer_step(t.optimizer, NULL, NULL, NULL), BERTH_OK);
         for (uint32_t i = 0; i < 2; i++) {
@@ -430,7 +384,7 @@ check_sums(const char *machine, bool is_callers)
         CHECK_EQ(berth_optimizer_step(t.optimizer, NULL, NULL, NULL), BERTH_OK);
         trained_check(&t);
         for (uint32_t i = 0; i < 2; i++)
-            t.parameters[i].gradient_dtype = two[i].gradient_dtype;
+            t.parameters[i].gradient_dtype = stepped_two[i].gradient_dtype;
     }
     trained_close(&t);
     free(sums[0]);
@@ -452,7 +406,7 @@ check_skipped_sums(const char *machine)
     berth_step_options_init(&skipping);
     skipping.skips_non_finite = 1;
     skipping.report = &report;
-    if (open_two(&t, machine, &options)) {
+    if (stepped_open(&t, machine, &options)) {
         trained_draw(&t, ALL, true);
         trained_gradients(&t, ALL, gradients);
         CHECK_EQ(berth_optimizer_accumulate(t.optimizer, gradients, NULL, NULL), BERTH_OK);
@@ -476,146 +430,6 @@ test_gradients_are_added_up(void)
     }
 }
 
-/* -------------------------------------------------------------------------- groups */
-
-static void
-test_groups_change(void)
-{
-    berth_optimizer_group g = trained_adamw();
-    trained t;
-
-    if (open_two(&t, NULL, NULL)) {
-        trained_step(&t, ALL, false);
-        g.rate = 0.5f;
-        g.beta1 = 0.5f;
-        CHECK_EQ(berth_optimizer_set_group(t.optimizer, 0, &g, NULL), BERTH_OK);
-        t.groups[0] = g;
-        trained_step(&t, ALL, false);
-        trained_check(&t);
-        g.bits = 32;
-        CHECK_EQ(berth_optimizer_set_group(t.optimizer, 0, &g, NULL), BERTH_EINVAL);
-        g = trained_adamw();
-        g.kind = BERTH_UPDATE_LION;
-        CHECK_EQ(berth_optimizer_set_group(t.optimizer, 0, &g, NULL), BERTH_EINVAL);
-        g = trained_adamw();
-        g.has_master = 1;
-        CHECK_EQ(berth_optimizer_set_group(t.optimizer, 0, &g, NULL), BERTH_EINVAL);
-        g = trained_adamw();
-        CHECK_EQ(berth_optimizer_set_group(t.optimizer, 1, &g, NULL), BERTH_EINVAL);
-        CHECK_EQ(berth_optimizer_set_group(t.optimizer, 0, NULL, NULL), BERTH_EINVAL);
-        g.rate = NAN;
-        CHECK_EQ(berth_optimizer_set_group(t.optimizer, 0, &g, NULL), BERTH_EINVAL);
-        trained_step(&t, ALL, false);
-        trained_check(&t);
-    }
-    trained_close(&t);
-}
-
-/* Whatever is not 0 says that there is an f32 copy. */
-static void
-test_any_number_stands_for_a_master(void)
-{
-    berth_optimizer_group g = trained_adamw();
-    trained t;
-
-    g.has_master = -1;
-    if (trained_open(&t, context, &(trained_options){ .groups = &g,
-                                                      .group_count = 1,
-                                                      .parameters = two,
-                                                      .count = 2 })) {
-        g.has_master = 1;
-        CHECK_EQ(berth_optimizer_set_group(t.optimizer, 0, &g, NULL), BERTH_OK);
-        g.has_master = 0;
-        CHECK_EQ(berth_optimizer_set_group(t.optimizer, 0, &g, NULL), BERTH_EINVAL);
-    }
-    trained_close(&t);
-}
-
-/* What a group begins with: published defaults, written down once more. */
-static void
-test_groups_begin(void)
-{
-    static const struct {
-        int32_t is_coupled;
-        float rate, beta1, beta2, epsilon, decay, beta3, alpha;
-    } published[BERTHI_UPDATE_KIND_COUNT] = {
-        [BERTH_UPDATE_ADAM] = { 0, 1e-3f, 0.9f, 0.999f, 1e-8f, 0, 0, 0 },
-        [BERTH_UPDATE_ADAMW] = { 0, 1e-3f, 0.9f, 0.999f, 1e-8f, 1e-2f, 0, 0 },
-        [BERTH_UPDATE_LION] = { 0, 1e-4f, 0.9f, 0.99f, 0, 0, 0, 0 },
-        [BERTH_UPDATE_MOMENTUM] = { 1, 1e-3f, 0.9f, 0, 0, 0, 0, 0 },
-        [BERTH_UPDATE_RMSPROP] = { 1, 1e-2f, 0.99f, 0, 1e-8f, 0, 0, 0 },
-        [BERTH_UPDATE_ADAGRAD] = { 1, 1e-2f, 0, 0, 1e-10f, 0, 0, 0 },
-        [BERTH_UPDATE_ADEMAMIX] = { 0, 1e-3f, 0.9f, 0.999f, 1e-8f, 1e-2f, 0.9999f, 5 },
-    };
-
-    for (int32_t kind = 0; kind < BERTHI_UPDATE_KIND_COUNT; kind++) {
-        berth_optimizer_group g;
-
-        CHECK_EQ(berth_optimizer_group_init(&g, kind), BERTH_OK);
-        CHECK_EQ(g.kind, kind);
-        CHECK_EQ(g.bits, 8);
-        CHECK_EQ(g.least_8bit, 4096);
-        CHECK_EQ(g.place, BERTH_STATES_DEVICE);
-        CHECK_EQ(g.has_master, 0);
-        CHECK_EQ(g.is_coupled, published[kind].is_coupled);
-        CHECK(g.rate == published[kind].rate);
-        CHECK(g.beta1 == published[kind].beta1);
-        CHECK(g.beta2 == published[kind].beta2);
-        CHECK(g.beta3 == published[kind].beta3);
-        CHECK(g.epsilon == published[kind].epsilon);
-        CHECK(g.decay == published[kind].decay);
-        CHECK(g.alpha == published[kind].alpha);
-        CHECK_EQ(g.alpha_steps, 0);
-        CHECK_EQ(g.beta3_steps, 0);
-    }
-}
-
-/* States of 8 bits begin at 4096 elements. */
-static void
-test_small_parameters_have_32_bits(void)
-{
-    static const trained_parameter around[] = {
-        { 4095, BERTH_BF16, BERTH_BF16, 0, 0 },
-        { 4096, BERTH_BF16, BERTH_BF16, 0, 0 },
-    };
-    const berth_optimizer_group g = trained_adamw();
-    trained t;
-
-    if (trained_open(&t, context, &(trained_options){ .groups = &g,
-                                                      .group_count = 1,
-                                                      .parameters = around,
-                                                      .count = 2 }))
-        for (uint64_t i = 0; i < 2; i++) {
-            berth_parameter_state state;
-
-            CHECK_EQ(berth_optimizer_get(t.optimizer, i, &state), BERTH_OK);
-            CHECK_EQ(state.bits, i == 0 ? 32 : 8);
-            CHECK_EQ(state.bytes, i == 0 ? 2 * 4 * 4095 : 2 * (4096 + 4 * 16));
-        }
-    trained_close(&t);
-}
-
-/* Beta3 and alpha on their way, as a group says: the same as the plain loops make of it. */
-static void
-test_groups_have_schedules(void)
-{
-    berth_optimizer_group g;
-    trained t;
-
-    CHECK_EQ(berth_optimizer_group_init(&g, BERTH_UPDATE_ADEMAMIX), BERTH_OK);
-    g.alpha_steps = 3;
-    g.beta3_steps = 4;
-    if (trained_open(&t, context, &(trained_options){ .groups = &g,
-                                                      .group_count = 1,
-                                                      .parameters = two,
-                                                      .count = 2 }))
-        for (int step = 0; step < 5; step++) {
-            trained_step(&t, ALL, false);
-            trained_check(&t);
-        }
-    trained_close(&t);
-}
-
 /* ------------------------------------------------------------------------ what is told */
 
 static void
@@ -630,11 +444,11 @@ check_told(const char *machine, int32_t place, int32_t expected)
     g.has_master = 1;
     berth_optimizer_options_init(&options);
     options.states_dir = fixture_folder();
-    if (trained_open(&t, context,
+    if (trained_open(&t, stepped_context,
                      &(trained_options){ .devices = machine,
                                          .groups = &g,
                                          .group_count = 1,
-                                         .parameters = two,
+                                         .parameters = stepped_two,
                                          .count = 2,
                                          .optimizer = &options })) {
         trained_step(&t, 1, false);
@@ -678,7 +492,7 @@ test_stretches_of_states_are_read(void)
 
     berth_optimizer_options_init(&options);
     options.page_elements = 4096;
-    if (open_two(&t, SIM, &options)) {
+    if (stepped_open(&t, SIM, &options)) {
         trained_step(&t, ALL, false);
         for (uint32_t state = 0; state < 2; state++) {
             CHECK_EQ(berth_optimizer_read(t.optimizer, 0, state, 0, 9000, whole, NULL),
@@ -708,269 +522,11 @@ test_stretches_of_states_are_read(void)
     trained_close(&t);
 }
 
-/* ----------------------------------------------------------------------- devices */
-
-/* Gradients of all devices have one norm, by which all are clipped. */
-static void
-test_devices_have_one_norm(void)
-{
-    static const trained_parameter apart[] = {
-        { 9000, BERTH_BF16, BERTH_BF16, 0, 0 },
-        { 8000, BERTH_F32, BERTH_F32, 0, 1 },
-        { 300, BERTH_F16, BERTH_F16, 0, 0 },
-    };
-    const berth_optimizer_group g = trained_adamw();
-    berth_gradient gradients[TRAINED_MAX];
-    berth_step_report report;
-    berth_step_options options;
-    trained t;
-
-    berth_step_options_init(&options);
-    options.max_norm = 1.0f;
-    options.report = &report;
-    if (trained_open(&t, context, &(trained_options){ .devices = SIM ";" SIM,
-                                                      .groups = &g,
-                                                      .group_count = 1,
-                                                      .parameters = apart,
-                                                      .count = 3 })) {
-        trained_draw(&t, ALL, false);
-        trained_gradients(&t, ALL, gradients);
-        CHECK_EQ(berth_optimizer_step(t.optimizer, gradients, &options, NULL), BERTH_OK);
-        CHECK(fabs(report.norm - norm_of(&t, 1)) < 1e-9 * report.norm);
-        CHECK(report.clip < 1.0f && report.clip == (float)(1.0 / report.norm));
-        trained_expect(&t, ALL, report.clip);
-        trained_check(&t);
-    }
-    trained_close(&t);
-}
-
-/* What each of several devices has counted is told, of this step alone. */
-static void
-test_devices_count_together(void)
-{
-    static const trained_parameter apart[] = {
-        { 9000, BERTH_BF16, BERTH_BF16, 0, 0 },
-        { 8000, BERTH_F32, BERTH_F32, 0, 1 },
-    };
-    const berth_optimizer_group g = trained_adamw();
-    berth_gradient gradients[TRAINED_MAX];
-    berth_step_report report;
-    berth_step_options options;
-    trained t;
-
-    berth_step_options_init(&options);
-    options.report = &report;
-    if (trained_open(&t, context, &(trained_options){ .devices = SIM ";" SIM,
-                                                      .groups = &g,
-                                                      .group_count = 1,
-                                                      .parameters = apart,
-                                                      .count = 2 }))
-        for (uint32_t mask = 1; mask <= 3; mask++) {
-            trained_draw(&t, mask, true);
-            trained_gradients(&t, mask, gradients);
-            CHECK_EQ(berth_optimizer_step(t.optimizer, gradients, &options, NULL), BERTH_OK);
-            trained_expect(&t, mask, 1.0f);
-            CHECK_GT(report.non_finite, 0);
-            CHECK_EQ(report.non_finite, t.not_finite);
-            trained_check(&t);
-        }
-    trained_close(&t);
-}
-
-/* ------------------------------------------------------------------------- order */
-
-/* States that are still on their way back are not fetched by the next step. */
-static void
-test_steps_wait_for_states(void)
-{
-    berth_optimizer_group g = trained_adamw();
-    berth_gradient gradients[TRAINED_MAX];
-    trained t;
-
-    g.place = BERTH_STATES_HOST;
-    if (trained_open(&t, context, &(trained_options){ .devices = "sim:256MiB,h2d=50GB/s,"
-                                                                 "d2h=1MB/s",
-                                                      .groups = &g,
-                                                      .group_count = 1,
-                                                      .parameters = two,
-                                                      .count = 2 })) {
-        trained_draw(&t, ALL, false);
-        trained_gradients(&t, ALL, gradients);
-        for (int i = 0; i < 3; i++) {
-            CHECK_EQ(berth_optimizer_step(t.optimizer, gradients, NULL, NULL), BERTH_OK);
-            trained_expect(&t, ALL, 1.0f);
-        }
-        trained_check(&t);
-    }
-    trained_close(&t);
-}
-
-/* Nor are they read before they have come back, from whichever device they visit. */
-static void
-test_states_of_each_device_are_waited_for(void)
-{
-    static const trained_parameter second[] = { { 9000, BERTH_BF16, BERTH_BF16, 0, 1 } };
-    berth_optimizer_group g = trained_adamw();
-    trained t;
-
-    g.place = BERTH_STATES_HOST;
-    if (trained_open(&t, context, &(trained_options){ .devices = "sim:256MiB,h2d=50GB/s,"
-                                                                 "d2h=1MB/s*2",
-                                                      .groups = &g,
-                                                      .group_count = 1,
-                                                      .parameters = second,
-                                                      .count = 1 })) {
-        trained_step(&t, ALL, false);
-        trained_check(&t);
-    }
-    trained_close(&t);
-}
-
-/* As the gradient itself, or as the sum of this one. */
-static void
-step_on(trained *t, const berth_gradient *gradients, void *const *streams, bool is_sum)
-{
-    berth_step_options options;
-
-    berth_step_options_init(&options);
-    options.streams = streams;
-    if (is_sum)
-        CHECK_EQ(berth_optimizer_accumulate(t->optimizer, gradients, streams, NULL),
-                 BERTH_OK);
-    CHECK_EQ(berth_optimizer_step(t->optimizer, is_sum ? NULL : gradients, &options, NULL),
-             BERTH_OK);
-}
-
-/* A gradient that is brought on the caller's stream is there when it is used. */
-static void
-check_stream(trained *t, bool is_sum)
-{
-    berthi_device *const device = berthi_devices_at(t->devices, 0);
-    const uint64_t bytes = 2 * two[0].count;
-    const uint64_t page = berthi_sys_page_bytes();
-    const uint64_t pinned = (bytes + page - 1) / page * page;
-    berth_gradient gradients[TRAINED_MAX];
-    berthi_stream *stream = NULL;
-    void *streams[1];
-    void *const host = aligned_alloc(page, pinned);
-
-    trained_draw(t, 1, false);
-    trained_gradients(t, 1, gradients);
-    memcpy(host, t->twins[0].host_gradient, bytes);
-    CHECK_EQ(device->table->clear(device, t->twins[0].gradient, bytes, NULL, NULL), BERTH_OK);
-    CHECK_EQ(device->table->pin(device, host, pinned, NULL), BERTH_OK);
-    if (CHECK_EQ(device->table->stream_create(device, &stream, NULL), BERTH_OK)) {
-        const berthi_copy copy = { .kind = BERTHI_COPY_TO_DEVICE,
-                                   .is_pinned = true,
-                                   .to = t->twins[0].gradient,
-                                   .from = host,
-                                   .bytes = bytes };
-
-        CHECK_EQ(device->table->copy(device, &copy, stream, NULL), BERTH_OK);
-        streams[0] = stream;
-        step_on(t, gradients, streams, is_sum);
-        trained_expect(t, 1, 1.0f);
-        /* And states are moved when it has been used. */
-        CHECK_EQ(berth_optimizer_move(t->optimizer, 0, BERTH_STATES_HOST, NULL), BERTH_OK);
-        trained_check(t);
-        device->table->stream_destroy(device, stream);
-    }
-    device->table->unpin(device, host, pinned);
-    free(host);
-}
-
-static void
-test_steps_follow_the_callers_stream(void)
-{
-    berth_optimizer_options options;
-
-    berth_optimizer_options_init(&options);
-    options.accumulates = 1;
-    for (int is_sum = 0; is_sum < 2; is_sum++) {
-        trained t;
-
-        if (open_two(&t, "sim:256MiB,h2d=1MB/s", &options))
-            check_stream(&t, is_sum == 1);
-        trained_close(&t);
-    }
-}
-
-/* A stream with a slow copy, so that what it is asked for next comes late. */
-static void *
-busy_stream(const trained *t)
-{
-    berthi_device *const device = berthi_devices_at(t->devices, 0);
-    const berthi_copy copy = { .kind = BERTHI_COPY_TO_DEVICE,
-                               .to = t->twins[1].gradient,
-                               .from = t->twins[1].host_gradient,
-                               .bytes = 4 * two[1].count };
-    berthi_stream *stream = NULL;
-
-    CHECK_EQ(device->table->stream_create(device, &stream, NULL), BERTH_OK);
-    CHECK_EQ(device->table->copy(device, &copy, stream, NULL), BERTH_OK);
-    return stream;
-}
-
-/* Each on a stream of its own that nobody orders: sums, norms and updates all do. */
-static void
-check_other_streams(trained *t, float max_norm, bool is_sum)
-{
-    berth_gradient gradients[TRAINED_MAX];
-    berth_step_options step;
-    berth_step_report report;
-    void *streams[3] = { NULL };
-
-    berth_step_options_init(&step);
-    step.max_norm = max_norm;
-    trained_draw(t, ALL, false);
-    trained_gradients(t, 1, gradients);
-    for (uint32_t i = 0; i < 2; i++)
-        streams[i] = busy_stream(t);
-    for (uint32_t i = 0; i < 3; i++) {
-        step.streams = &streams[i];
-        step.scale = (float)(i + 1);
-        step.report = i == 2 ? &report : NULL;
-        if (is_sum)
-            CHECK_EQ(berth_optimizer_accumulate(t->optimizer, gradients, &streams[1 - i / 2],
-                                                NULL),
-                     BERTH_OK);
-        CHECK_EQ(berth_optimizer_step(t->optimizer, is_sum ? NULL : gradients, &step, NULL),
-                 BERTH_OK);
-        trained_expect(t, 1, step.scale);
-    }
-    trained_check(t);
-    for (uint32_t i = 0; i < 2; i++)
-        berth_stream_destroy(t->devices, 0, streams[i]);
-}
-
-static void
-test_steps_follow_each_other(void)
-{
-    berth_optimizer_options sums;
-    berth_optimizer_group g = trained_adamw();
-
-    berth_optimizer_options_init(&sums);
-    sums.accumulates = 1;
-    for (uint32_t i = 0; i < 8; i++) {
-        trained t;
-
-        g.place = i & 1 ? BERTH_STATES_HOST : BERTH_STATES_DEVICE;
-        if (trained_open(&t, context, &(trained_options){ .devices = "sim:256MiB,h2d=1MB/s",
-                                                          .groups = &g,
-                                                          .group_count = 1,
-                                                          .parameters = two,
-                                                          .count = 2,
-                                                          .optimizer = &sums }))
-            check_other_streams(&t, i & 2 ? 1e30f : 0, (i & 4) != 0);
-        trained_close(&t);
-    }
-}
-
 int
 main(int argc, char **argv)
 {
     T_MAIN_BEGIN(argc, argv);
-    if (berth_context_create(NULL, &context, NULL) != BERTH_OK)
+    if (berth_context_create(NULL, &stepped_context, NULL) != BERTH_OK)
         return 1;
     T_RUN(test_norms_are_clipped);
     T_RUN(test_norms_are_the_same_everywhere);
@@ -979,19 +535,8 @@ main(int argc, char **argv)
     T_RUN(test_a_failed_report_tells_nothing);
     T_RUN(test_losses_are_scaled);
     T_RUN(test_gradients_are_added_up);
-    T_RUN(test_groups_change);
-    T_RUN(test_any_number_stands_for_a_master);
-    T_RUN(test_groups_begin);
-    T_RUN(test_small_parameters_have_32_bits);
-    T_RUN(test_groups_have_schedules);
-    T_RUN(test_devices_have_one_norm);
-    T_RUN(test_devices_count_together);
-    T_RUN(test_steps_wait_for_states);
-    T_RUN(test_states_of_each_device_are_waited_for);
-    T_RUN(test_steps_follow_the_callers_stream);
-    T_RUN(test_steps_follow_each_other);
     T_RUN(test_parameters_are_told);
     T_RUN(test_stretches_of_states_are_read);
-    berth_context_destroy(context);
+    berth_context_destroy(stepped_context);
     T_MAIN_END;
 }

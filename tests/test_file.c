@@ -328,6 +328,7 @@ test_compares_content(void)
     CHECK_CONTAINS(error.message, "replaced by another");
     CHECK_EQ(rename(link_path, path), 0); /* it is back */
     CHECK_EQ(berthi_file_check_content(&file, &error), BERTH_OK);
+    CHECK_EQ(chmod(path, 0600), 0); /* only root may write to it without */
     fixture_truncate(path, 5);
     CHECK_EQ(berthi_file_check_content(&file, &error), BERTH_EIO);
     CHECK_CONTAINS(error.message, "size changed");

@@ -155,6 +155,7 @@ typedef struct berthi_step {
     const berth_gradient *gradients; /* NULL: the sums */
     void *const *streams;            /* of devices; NULL */
     float scale;
+    uint32_t threads;                /* of the host, at most; 0: nobody has asked yet */
     _Atomic uint64_t not_finite;     /* of what the host has updated */
 } berthi_step;
 
@@ -284,6 +285,8 @@ berth_status berthi_step_end(berthi_step *step, berth_status status, berth_error
 berth_status berthi_step_launch(berthi_step *step, uint64_t parameter,
                                 const berthi_states_page *page, uint8_t *bytes,
                                 berth_error *error);
+/* Of the host, for so many parts of a page, or of a gradient. */
+uint32_t berthi_step_threads(berthi_step *step, uint64_t parts);
 /* On the host, by its threads. */
 void berthi_step_update_host(berthi_step *step, uint64_t parameter,
                              const berthi_states_page *page, uint8_t *bytes);

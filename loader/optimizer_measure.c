@@ -84,12 +84,12 @@ measure_share(void *user, uint32_t worker, uint64_t part)
 }
 
 static void
-measure_host(const berth_optimizer *o, const berthi_measure_arguments *arguments)
+measure_host(berthi_step *step, const berthi_measure_arguments *arguments)
 {
     const uint64_t parts = berthi_divide_up(arguments->count, SHARE_ELEMENTS);
-    measuring m = { .operations = &o->operations, .arguments = *arguments };
+    measuring m = { .operations = &step->optimizer->operations, .arguments = *arguments };
 
-    berthi_values_run(berthi_values_threads(o->threads, parts), parts, measure_share, &m);
+    berthi_values_run(berthi_step_threads(step, parts), parts, measure_share, &m);
 }
 
 /* A page at a time: the device has room for the sums of one. */
@@ -163,7 +163,7 @@ berthi_step_measure(berthi_step *step, berthi_gradient_sum *out, berth_error *er
         if (gradient.values == NULL)
             continue;
         if (o->devices[p->device].is_host)
-            measure_host(o, &arguments);
+            measure_host(step, &arguments);
         else
             status = measure_device(step, p->device, &arguments, error);
         blocks += blocks_of(p->states.elements);
@@ -200,15 +200,15 @@ add_share(void *user, uint32_t worker, uint64_t part)
 }
 
 static void
-add_host(const berth_optimizer *o, const berthi_trained_tensor *p,
+add_host(berthi_step *step, const berthi_trained_tensor *p,
          const berthi_accumulate_arguments *arguments)
 {
     const uint64_t parts = berthi_divide_up(arguments->count, SHARE_ELEMENTS);
-    adding a = { .operations = &o->operations, .arguments = *arguments };
+    adding a = { .operations = &step->optimizer->operations, .arguments = *arguments };
 
     if (!p->has_sum)
         memset(p->sum, 0, arguments->count * sizeof *p->sum);
-    berthi_values_run(berthi_values_threads(o->threads, parts), parts, add_share, &a);
+    berthi_values_run(berthi_step_threads(step, parts), parts, add_share, &a);
 }
 
 static berth_status
@@ -243,7 +243,7 @@ add(berthi_step *step, uint64_t parameter, berth_error *error)
     berth_status status = BERTH_OK;
 
     if (o->devices[p->device].is_host)
-        add_host(o, p, &arguments);
+        add_host(step, p, &arguments);
     else
         status = add_device(o, p, &arguments, berthi_step_stream(step, p->device), error);
     if (status == BERTH_OK)

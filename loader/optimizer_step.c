@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/float_mode.h"
+#include "kernels/host.h"
 #include "kernels/number.h"
 #include "loader/optimizer.h"
 #include "loader/values.h"
@@ -109,6 +110,18 @@ update_share(void *user, uint32_t worker, uint64_t part)
     atomic_fetch_add(&w->step->not_finite, w->operations->update(&share, &w->constants));
 }
 
+/* How many cores there are is in files of the system: they are read once a step. */
+uint32_t
+berthi_step_threads(berthi_step *step, uint64_t parts)
+{
+    if (parts <= 1)
+        return 1;
+    if (step->threads == 0)
+        step->threads = step->optimizer->threads != 0 ? step->optimizer->threads
+                                                      : berthi_host_worker_count();
+    return berthi_values_threads(step->threads, parts);
+}
+
 void
 berthi_step_update_host(berthi_step *step, uint64_t parameter,
                         const berthi_states_page *page, uint8_t *bytes)
@@ -122,7 +135,7 @@ berthi_step_update_host(berthi_step *step, uint64_t parameter,
         .constants = constants_of(step, parameter),
     };
 
-    berthi_values_run(berthi_values_threads(o->threads, parts), parts, update_share, &w);
+    berthi_values_run(berthi_step_threads(step, parts), parts, update_share, &w);
 }
 
 /* ------------------------------------------------------------------------ a device */

@@ -195,6 +195,51 @@ test_a_step_does_without_threads(void)
     }
 }
 
+/* System calls of a step of the first `count` parameters. */
+static uint64_t
+calls_of_step(const trained *t, uint32_t count, float max_norm)
+{
+    berth_gradient gradients[TRAINED_MAX];
+    berth_step_options options;
+
+    trained_gradients(t, (1u << count) - 1, gradients);
+    berth_step_options_init(&options);
+    options.max_norm = max_norm;
+    berthi_fault_disarm();
+    CHECK_EQ(berth_optimizer_step(t->optimizer, gradients, &options, NULL), BERTH_OK);
+    return berthi_fault_calls(BERTHI_FAULT_SYSTEM);
+}
+
+/*
+ * Of two shares each, so that there is one thread beside the caller's, for a norm and for an
+ * update: how many cores there are is asked once.
+ */
+static void
+test_a_step_counts_cores_once(void)
+{
+    const berth_optimizer_group group = trained_group(BERTH_UPDATE_ADAMW, 8,
+                                                      BERTH_STATES_DEVICE);
+    trained_parameter parameters[8];
+    berth_context *context;
+    trained t;
+
+    for (uint32_t i = 0; i < 8; i++)
+        parameters[i] = (trained_parameter){ 70000, BERTH_BF16, BERTH_BF16, 0, 0 };
+    T_REQUIRE(CHECK_EQ(berth_context_create(NULL, &context, NULL), BERTH_OK));
+    if (trained_open(&t, context, &(trained_options){ .groups = &group, .group_count = 1,
+                                                      .parameters = parameters, .count = 8 })) {
+        uint64_t one;
+        uint64_t all;
+
+        trained_draw(&t, ALL, false);
+        one = calls_of_step(&t, 1, 1.0f);
+        all = calls_of_step(&t, 8, 1.0f);
+        CHECK_LE(all, one + UINT64_C(7) * 2);
+    }
+    trained_close(&t);
+    berth_context_destroy(context);
+}
+
 /* ------------------------------------------------------------------------ lost devices */
 
 /* Values and gradients on a device that is lost at its n-th call. */
@@ -406,6 +451,7 @@ main(int argc, char **argv)
     T_RUN(test_a_step_without_memory_changes_nothing);
     T_RUN(test_sums_begin_anew_after_a_failure);
     T_RUN(test_a_step_does_without_threads);
+    T_RUN(test_a_step_counts_cores_once);
     T_RUN(test_a_torn_step_is_said);
     T_RUN(test_every_call_can_fail);
     T_MAIN_END;

@@ -485,16 +485,6 @@ berthi_slice_look(const berthi_slice *slice, const uint64_t *shape, uint32_t ran
     return view;
 }
 
-uint64_t
-berthi_slice_row(const uint64_t *shape, uint32_t rank)
-{
-    uint64_t values = 1;
-
-    for (uint32_t i = 1; i < rank; i++)
-        values *= shape[i];
-    return values;
-}
-
 void
 berthi_slice_shape(const berthi_slice *slice, const uint64_t *shape, uint32_t rank,
                    uint64_t *out)

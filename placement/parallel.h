@@ -112,8 +112,6 @@ berthi_slice_view berthi_slice_look(const berthi_slice *slice, const uint64_t *s
 /* True when the tensor has such rows, columns or depths, and its dimension such parts. */
 bool berthi_slice_is_inside(const berthi_slice *slice, const uint64_t *shape,
                             uint32_t rank);
-/* Values of one row of a tensor with at least one dim: all behind its first dimension. */
-uint64_t berthi_slice_row(const uint64_t *shape, uint32_t rank);
 /* The shape of what the slice holds, of one that is inside. */
 void berthi_slice_shape(const berthi_slice *slice, const uint64_t *shape, uint32_t rank,
                         uint64_t *out);

@@ -576,9 +576,9 @@ test_stacks(void)
         .encoding = BERTH_ENCODING_NF4, .block_size = 128, .elements = 4 * 128
     };
 
-    CHECK_EQ(berthi_slice_row(shape, 3), 128);
-    CHECK_EQ(berthi_slice_row(odd, 2), 3);
-    CHECK_EQ(berthi_slice_row(&one, 1), 1);
+    CHECK_EQ(berthi_slice_look(ROWS(0, 1), shape, 3).inner, 128);
+    CHECK_EQ(berthi_slice_look(ROWS(0, 1), odd, 2).inner, 3);
+    CHECK_EQ(berthi_slice_look(ROWS(0, 1), &one, 1).inner, 1);
     berthi_slice_shape(ROWS(3, 1), shape, 3, out);
     CHECK(out[0] == 1 && out[1] == 8 && out[2] == 16);
     CHECK(berthi_slice_refusal(ROWS(3, 1), shape, 3, BERTH_F4, NULL) == NULL);

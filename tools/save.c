@@ -17,18 +17,17 @@ fail(const save *v, int system_error)
 {
     const bool leads_nowhere =
         system_error == ENOENT || system_error == ENOTDIR || system_error == EACCES;
-    const char *const advice = leads_nowhere ? "; choose a folder that is there and may be "
-                                               "written to"
-                               : system_error == ENOSPC || system_error == EDQUOT
-                                   ? "; free space, or write elsewhere"
-                               : system_error == EFBIG
-                                   ? "; raise the limit of a file's size, see `ulimit -f`"
-                                   : "";
+    const bool is_of_output = system_error == ENOSPC || system_error == EDQUOT
+                              || system_error == EFBIG || system_error == EBADF;
+    const char *const advice =
+        leads_nowhere  ? "choose a folder that is there and may be written to"
+        : is_of_output ? output_advice(system_error)
+                       : "";
     char shown[SHOWN_CAPACITY];
 
     berth_text_escape(v->path, strlen(v->path), shown, sizeof shown);
-    cli_failure(v->command, leads_nowhere ? BERTH_ENOENT : BERTH_EIO, "%s: %s%s", shown,
-                strerror(system_error), advice);
+    cli_failure(v->command, leads_nowhere ? BERTH_ENOENT : BERTH_EIO, "%s: %s%s%s", shown,
+                strerror(system_error), advice[0] != '\0' ? "; " : "", advice);
     return cli_told_of_file(v->path, system_error);
 }
 

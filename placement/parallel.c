@@ -32,7 +32,6 @@ static const struct {
     bool heads; /* of queries, keys and values, too */
 } gathering[] = { { "glm", false }, { "glm4", false }, { "phi3", true } };
 
-
 static bool
 is_listed(const berthi_shape *shape)
 {

@@ -99,7 +99,7 @@ can_read_slice(reader *r, uint64_t number)
         || !can_read_parts(m, &slice.parts))
         return false;
     if (slice.along == BERTH_SLICING_NONE)
-        return berthi_members_stop(m, "a slice is of rows or columns");
+        return berthi_members_stop(m, "a slice is of rows, columns or depths");
     r->plan->slices[number] = slice;
     return berthi_members_is_at_end(m);
 }

@@ -3,6 +3,7 @@
 #define _POSIX_C_SOURCE 200809L
 
 #include <locale.h>
+#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -32,10 +33,15 @@ const cli_command *const all_commands[] = {
     NULL,
 };
 
+/* A service may have no HOME: its user has one all the same, where the hub's library looks. */
 static const char *
 environment(const char *name)
 {
-    return getenv(name);
+    const char *const value = getenv(name);
+    const struct passwd *const user =
+        value == NULL && strcmp(name, "HOME") == 0 ? getpwuid(getuid()) : NULL;
+
+    return user != NULL ? user->pw_dir : value;
 }
 
 static const cli_command *

@@ -144,7 +144,7 @@ test_none_is_begun_to_close(void)
     fake_cuda_begin(&late_machine);
     T_REQUIRE(rig_open_cuda(&r, fake_cuda_calls(), "cuda"));
     fake_cuda_make_none_current();
-    r.device->table->free(r.device, rig_alloc(r.device, MIB), MIB);
+    r.device->table->free(r.device, rig_alloc(r.device, 4096), 4096);
     CHECK(fake_cuda_read().has_context[0]);
     late_close(&r);
     CHECK(!fake_cuda_read().has_context[1]);

@@ -163,7 +163,8 @@ test_compressed(void)
     CHECK_EQ(estimate_groups("float-quantized", "\"num_bits\": 8, \"strategy\": \"channel\"",
                              "{\"dynamic\": true}").linears,
              MATRICES + 2 * channels);
-    CHECK_EQ(estimate_groups("int-quantized", "\"num_bits\": 8, \"strategy\": \"tensor\"",
+    CHECK_EQ(estimate_groups("int-quantized", "\"num_bits\": 8, \"strategy\": \"tensor\", "
+                             "\"group_size\": 100",
                              "null").linears,
              MATRICES + 2 * 7);
     CHECK_EQ(estimate_groups("naive-quantized",
@@ -179,6 +180,10 @@ test_compressed(void)
                              "\"num_bits\": 4, \"strategy\": \"tensor_group\", "
                              "\"group_size\": 16", "null").linears,
              MATRICES / 2 + (4 * 200 * 13 + 2 * 300 * 13 + 200 * 19) + 4 * 7);
+    CHECK_EQ(estimate_groups("nvfp4-pack-quantized",
+                             "\"num_bits\": 4, \"strategy\": \"tensor_group\", "
+                             "\"group_size\": 16", "{\"dynamic\": true}").linears,
+             MATRICES / 2 + (4 * 200 * 13 + 2 * 300 * 13 + 200 * 19) + 4 * 7);
     CHECK_EQ(estimate_groups("mxfp4-pack-quantized",
                              "\"num_bits\": 4, \"strategy\": \"group\", \"group_size\": 32",
                              "null").linears,
@@ -187,6 +192,8 @@ test_compressed(void)
     CHECK_EQ(estimate_groups("marlin-24", fixture_format("%strue", four), "null").linears,
              MATRICES * 2);
     CHECK_EQ(estimate_groups("float-quantized", "\"num_bits\": 16", "null").linears,
+             MATRICES * 2);
+    CHECK_EQ(estimate_groups("pack-quantized", "\"num_bits\": 9", "null").linears,
              MATRICES * 2);
     /* A group that has a format of its own. */
     CHECK_EQ(estimate_llama("{\"quant_method\": \"compressed-tensors\", \"format\": "

@@ -32,17 +32,18 @@ can_cut_turned(berthi_load_run *run, uint64_t step)
 
 /*
  * Smaller units for a slice of columns, because what lies between them is read, too. What lies
- * together and is more than a unit has units of its own.
+ * together and is more than a unit has units of its own. The cut is in bytes as they are stored,
+ * of which a value may have more or fewer than what it is decoded to.
  */
 static void
 cut_columns(berthi_load_run *run, uint64_t step)
 {
     const uint64_t most = run->unit * berthi_format_element_bytes(run->dtype);
-    const uint64_t fit =
-        berthi_cut_fit(&run->cut, 0, most, most) / berthi_format_element_bytes(run->dtype);
+    const uint64_t fit = berthi_cut_fit(&run->cut, 0, most, most)
+                         / berthi_format_element_bytes(run->decoder.stored_dtype);
     const uint64_t width = run->elements / run->cut.rows;
 
-    run->unit = berthi_max_u64(fit / step, 1) * step;
+    run->unit = berthi_max_u64(berthi_min_u64(fit, run->unit) / step, 1) * step;
     if (run->unit < width && width % step == 0)
         run->together = width;
 }

@@ -8,6 +8,7 @@
 
 #include "tests/fixture.h"
 #include "tests/sliced.h"
+#include "tests/stacked.h"
 #include "tests/t.h"
 #include "tests/weights.h"
 
@@ -42,6 +43,32 @@ static const char bare[] = "BF16 64x32 model.embed_tokens.weight\n"
     "\"num_attention_heads\": 2, \"num_key_value_heads\": 2, \"vocab_size\": 64, "       \
     "\"torch_dtype\": \"bfloat16\""
 
+/* Halves of each expert, of a matrix, and of one whose rows have scales; columns of others. */
+#define SCALED_HALVES                                              \
+    "F8_E4M3 64x64 model.layers.1.shared_mlp.input_linear.weight\n" \
+    "F32 64x1 model.layers.1.shared_mlp.input_linear.weight_scale\n"
+
+static const char halves[] =
+    "BF16 40x64 model.embed_tokens.weight\n"
+    "BF16 64 model.layers.0.input_layernorm.weight\n"
+    "BF16 64x64 model.layers.0.self_attn.q_proj.weight\n"
+    "BF16 64x64 model.layers.0.self_attn.o_proj.weight\n"
+    "BF16 3x128x64 model.layers.0.block_sparse_moe.input_linear.weight\n"
+    "BF16 3x64x64 model.layers.0.block_sparse_moe.output_linear.weight\n"
+    "BF16 3x64 model.layers.0.block_sparse_moe.router.layer.weight\n"
+    "BF16 128x64 model.layers.0.shared_mlp.input_linear.weight\n"
+    "BF16 64x64 model.layers.0.shared_mlp.output_linear.weight\n"
+    "BF16 64 model.norm.weight\n"
+    "BF16 40x64 lm_head.weight\n";
+
+#define HALVES                                                                            \
+    "{\"architectures\": [\"GraniteMoeSharedForCausalLM\"], "                             \
+    "\"model_type\": \"granitemoeshared\", \"hidden_size\": 64, "                         \
+    "\"intermediate_size\": 64, \"shared_intermediate_size\": 64, "                       \
+    "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, "                              \
+    "\"num_key_value_heads\": 4, \"vocab_size\": 40, \"num_local_experts\": 3, "          \
+    "\"num_experts_per_tok\": 2, \"torch_dtype\": \"bfloat16\"}"
+
 static const char *
 make(const char *lines, const char *config)
 {
@@ -69,7 +96,7 @@ static const value_kind kinds[] = {
         "\"U8\"", "\"I32\"", "\"F4\"", "\"BOOL\"", "\"F8_E8M0\"" } },
     { "type", { "\"native\"", "\"nf4\"", "\"fp4\"", "\"int8\"", "\"fp8\"" } },
     { "double_quant", { "true", "false" } },
-    { "of", { "\"rows\"", "\"columns\"", "\"none\"" } },
+    { "of", { "\"rows\"", "\"columns\"", "\"depths\"", "\"none\"" } },
     { "tier", { "\"cpu\"", "\"cuda:0\"", "\"disk\"" } },
     { "home", { "\"cpu\"", "\"cuda:0\"", "\"disk\"" } },
     { "bytes", { NULL } },
@@ -77,6 +104,7 @@ static const value_kind kinds[] = {
     { "number", { NULL } },
     { "first", { NULL } },
     { "count", { NULL } },
+    { "parts", { NULL } },
     { "rank", { NULL } },
     { "ranks", { NULL } },
     { "block_size", { NULL } },
@@ -115,16 +143,36 @@ find_value(const char *text, const char *key, uint32_t n)
     return NULL;
 }
 
+/* Equal parts for a slice that has them or not, or NULL where there is no slice. */
+static const char *
+add_parts(const char *text, uint64_t *state)
+{
+    uint32_t places = 0;
+    const char *end;
+
+    while (find_value(text, "count", places) != NULL)
+        places++;
+    if (places == 0)
+        return NULL;
+    end = find_value(text, "count", (uint32_t)(weights_random(state) % places));
+    end += strcspn(end, ",}\n");
+    return fixture_format("%.*s, \"parts\": %llu%s", (int)(end - text), text,
+                          (unsigned long long)number_near(2, state), end);
+}
+
 /* The text with another value behind one key, or NULL where it has no such key. */
 static const char *
 edit(const char *text, uint64_t *state)
 {
-    const value_kind *const kind = &kinds[weights_random(state) % KINDS];
+    const uint64_t chosen = weights_random(state) % (KINDS + 1);
+    const value_kind *const kind = &kinds[chosen % KINDS];
     uint32_t places = 0;
     uint32_t words = 0;
     const char *value;
     const char *end;
 
+    if (chosen == KINDS)
+        return add_parts(text, state);
     while (find_value(text, kind->key, places) != NULL)
         places++;
     while (kind->words[words] != NULL)
@@ -245,6 +293,23 @@ test_encoded(void)
     try_edits(source, options, "sim:64MiB", 8);
 }
 
+/* What ranks have of halves, of stacks, and of what is stored turned in groups. */
+static void
+test_parts(void)
+{
+    const stacked_sizes groups = {
+        .layers = 1, .experts = 3, .hidden = 64, .inner = 64, .is_mxfp4 = true
+    };
+    berth_plan_options options = sliced_options("0=64MiB,cpu=64MiB", 1, 2);
+
+    try_edits(make(fixture_format("%s%s", halves, SCALED_HALVES), HALVES),
+              sliced_options("cpu=64MiB", 1, 2), NULL, 9);
+    options.type = BERTH_ENCODING_NF4;
+    options.takes_experts = 1;
+    try_edits(make(halves, HALVES), options, "sim:64MiB", 10);
+    try_edits(stacked_make(&groups), sliced_options("cpu=64MiB", 1, 2), NULL, 11);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -252,5 +317,6 @@ main(int argc, char **argv)
     T_RUN(test_scaled);
     T_RUN(test_bare);
     T_RUN(test_encoded);
+    T_RUN(test_parts);
     T_MAIN_END;
 }

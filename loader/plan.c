@@ -232,7 +232,7 @@ make(berth_context *context, const berth_checkpoint *checkpoint,
     status = berthi_plan_make(context, &source.input, &plan, error);
     if (status == BERTH_OK)
         status = make_map(plan, &source, error);
-    if (source.input.stacked_count > 0)
+    if (source.input.stacked_count > 0 && options->ranks <= 1)
         *out_is_away = status == BERTH_ENOFIT
                        || (status == BERTH_OK && has_stacks_away(&source, plan));
     berthi_plan_source_fini(&source);

@@ -269,7 +269,7 @@ berthi_plan_source_init(berthi_plan_source *out, berth_context *context,
     out->context = context;
     out->checkpoint = checkpoint;
     out->options = options;
-    out->takes_apart = options->stacks == BERTH_STACKS_APART;
+    out->takes_apart = options->stacks == BERTH_STACKS_APART && options->ranks <= 1;
     out->input.summary.stacks = BERTH_STACKS_WHOLE;
     berthi_arena_init(&out->arena, context, BERTHI_PURPOSE_SCRATCH, ARENA_BLOCK);
     status = collect(out, error);

@@ -39,7 +39,7 @@ typedef struct berthi_plan_source {
     bool has_map;
     berthi_shape *shape;     /* NULL: no config.json */
     berthi_slice *slices;    /* of the recipe's weights; NULL: all whole */
-    bool takes_apart;        /* stacks of experts, where they can be */
+    bool takes_apart;        /* stacks of experts, where they can be; no rank does */
     uint32_t *tensor_of;     /* of the recipe's weights: numbers in `tensors`, the first */
     berthi_plan_tensor *tensors;
     berthi_plan_layer_input *layers;

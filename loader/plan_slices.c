@@ -110,9 +110,9 @@ berthi_plan_stack(const berthi_plan_source *source, uint32_t number)
     const berthi_parameter *const parameter =
         source->recipe.architecture->parameter_of[number];
 
-    if (options->ranks > 1 || options->train != NULL || !parameter->is_experts
-        || parameter->tie != NULL || parameter->is_tie_source || weight->rank != 3
-        || weight->shape[0] < 2 || weight->shape[0] > EXPERTS_MAX
+    if (options->train != NULL || !parameter->is_experts || parameter->tie != NULL
+        || parameter->is_tie_source || weight->rank != 3 || weight->shape[0] < 2
+        || weight->shape[0] > EXPERTS_MAX
         || weight->elements / weight->shape[0] < VALUES_MIN
         || berthi_plan_expert(weight->name, weight->name_length) != BERTHI_NO_EXPERT)
         return 0;

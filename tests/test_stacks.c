@@ -227,6 +227,32 @@ test_stacks_that_fit_stay_whole(void)
     planned_end(&chosen);
 }
 
+/* What a token reads of a rank's share of them is two of eight, wherever they lie. */
+static void
+test_stacks_of_a_rank_are_read_as_tokens_choose(void)
+{
+    static const char *const memory[] = { "0=256MiB,cpu=inf", "0=40MiB,cpu=inf" };
+    const char *const folder = stacked_make(&stacked_large);
+
+    for (uint32_t i = 0; i < 2; i++) {
+        berth_plan_options options = stacked_options(memory[i], BERTH_STACKS_AUTO);
+        berth_plan_tier tier;
+        planned p;
+
+        options.rank = 1;
+        options.ranks = 2;
+        planned_begin(&p, folder, &options);
+        T_REQUIRE(p.status == BERTH_OK);
+        planned_check(&p);
+        CHECK_EQ(p.summary.stacks, BERTH_STACKS_WHOLE);
+        CHECK_EQ(p.summary.streamed_bytes > 0, i == 1);
+        CHECK_EQ(berth_plan_get_tier(p.plan, 0, &tier), BERTH_OK);
+        CHECK_LT((uint64_t)(p.summary.compute_seconds * (double)tier.memory_rate),
+                 p.summary.bytes / 2);
+        planned_end(&p);
+    }
+}
+
 /* A small stack has to be where its layer is computed; its experts need not. */
 static void
 test_stacks_are_taken_apart_where_that_fits_alone(void)
@@ -575,6 +601,7 @@ main(int argc, char **argv)
     T_RUN(test_bad_options);
     T_RUN(test_stacks_are_taken_apart_where_that_is_faster);
     T_RUN(test_stacks_that_fit_stay_whole);
+    T_RUN(test_stacks_of_a_rank_are_read_as_tokens_choose);
     T_RUN(test_stacks_are_taken_apart_where_that_fits_alone);
     T_RUN(test_nothing_fits);
     T_RUN(test_findings_are_told_once);

@@ -497,13 +497,13 @@ bool
 berthi_slice_can_take(const berthi_slice *slice, const uint64_t *shape, uint64_t block,
                       const uint64_t *dims, uint32_t rank, berthi_slice *out)
 {
-    const uint32_t dimension = slice->along == BERTH_SLICING_COLUMNS ? 1 : 0;
+    const uint32_t dimension = berthi_slice_dimension(slice);
     const uint64_t size = shape[dimension];
     const uint64_t count = dimension < rank ? dims[dimension] : 1;
     const uint64_t end = slice->first + slice->count;
 
     *out = *slice;
-    if (slice->along == BERTH_SLICING_NONE || count == size)
+    if (slice->along == BERTH_SLICING_NONE || (dimension < rank && count == size))
         return true;
     if (slice->parts > 1)
         return false;

@@ -564,6 +564,21 @@ test_tensors_of_a_matrix(void)
     check_taken(HALVES(ROWS, 0, 16), 16, grid, 2, NULL);
 }
 
+/* Of a matrix of one column the scales of its rows, which have no columns, are for all. */
+static void
+test_scales_of_one_column(void)
+{
+    const uint64_t shape[2] = { 40, 1 };
+    berthi_slice found;
+
+    CHECK(berthi_slice_can_take(COLUMNS(0, 1), shape, 1, shape, 2, &found));
+    CHECK(berthi_slice_is_same(&found, COLUMNS(0, 1)));
+    CHECK(berthi_slice_can_take(COLUMNS(0, 1), shape, 1, shape, 1, &found));
+    CHECK(berthi_slice_is_same(&found, WHOLE));
+    CHECK(berthi_slice_can_take(ROWS(3, 7), shape, 1, shape, 1, &found));
+    CHECK(berthi_slice_is_same(&found, ROWS(3, 7)));
+}
+
 /* A row of three dims is a matrix. */
 static void
 test_stacks(void)
@@ -725,6 +740,7 @@ main(int argc, char **argv)
     T_RUN(test_whole_bytes);
     T_RUN(test_blocks);
     T_RUN(test_tensors_of_a_matrix);
+    T_RUN(test_scales_of_one_column);
     T_RUN(test_stacks);
     T_RUN(test_plans_are_refused);
     T_RUN(test_families_that_are_not_known);

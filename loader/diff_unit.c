@@ -176,7 +176,9 @@ code_width(const berthi_diff_pair *pair)
                                                   : BERTH_ENCODING_NATIVE;
 
     switch (encoding) {
-    case BERTH_ENCODING_NATIVE: return berthi_format_element_bytes(side->entry->dtype);
+    case BERTH_ENCODING_NATIVE:
+    case BERTH_ENCODING_FOREIGN: /* nobody says what is in a word */
+        return berthi_format_element_bytes(side->entry->dtype);
     case BERTH_ENCODING_INT8:
     case BERTH_ENCODING_FP8_BLOCK: return 1;
     default: return 0;

@@ -443,6 +443,7 @@ test_packed_by_others(void)
     } cases[] = {
         { "I32 8x16 m.qweight = 1", "1", 4, BERTH_DIFF_COMPARED, 1, 0 },
         { "I32 8x16 m.qweight = 1 2 3", "1", 4, BERTH_DIFF_COMPARED, 0, 127 },
+        { "I32 8x16 m.qweight = 1 -1", "1", 4, BERTH_DIFF_COMPARED, 0, 127 },
         { "I32 8x16 m.qweight = 1", "1 2", 4, BERTH_DIFF_COMPARED, 0, 0 },
         { "I32 16x16 m.qweight = 1", "1", 8, BERTH_DIFF_SHAPE, 0, 0 },
         { "I32 16x8 m.qweight = 1", "1", 4, BERTH_DIFF_SHAPE, 0, 0 },

@@ -148,6 +148,7 @@ static berthi_scheme
 make_packed(berthi_scheme scheme, const berthi_json_value *weights)
 {
     scheme.word_bits = 32;
+    scheme.has_whole_codes = true;
     scheme.fixed_bytes = SHAPE_BYTES;
     scheme.has_zeros = is_false(weights, "symmetric");
     scheme.has_order = strcmp(text_of(weights, "actorder"), "group") == 0;

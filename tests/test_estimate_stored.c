@@ -159,6 +159,12 @@ test_compressed(void)
                  - estimate_groups("pack-quantized", fixture_format("%strue", four),
                                    "null").linears,
              4 * (4 * 25 * 2 + 2 * 38 * 2 + 25 * 3) + 4 * (6 * 200 + 300));
+    /* Ten codes of 3 bits fill a word: none lies in two. */
+    CHECK_EQ(estimate_groups("pack-quantized",
+                             "\"num_bits\": 3, \"strategy\": \"channel\", "
+                             "\"symmetric\": false", "null").linears,
+             4 * (4 * 200 * 20 + 2 * 300 * 20 + 200 * 30) + 2 * channels + 16 * 7
+                 + 4 * (4 * 20 + 2 * 30 + 20));
     /* FP8 and int8: a scale for each row, for the matrix, for blocks. */
     CHECK_EQ(estimate_groups("float-quantized", "\"num_bits\": 8, \"strategy\": \"channel\"",
                              "{\"dynamic\": true}").linears,

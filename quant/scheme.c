@@ -147,11 +147,13 @@ has_input_scale(const berthi_json_value *group)
 static berthi_scheme
 make_packed(berthi_scheme scheme, const berthi_json_value *weights)
 {
+    const char *const order = text_of(weights, "actorder"); /* "weight", "static": there is none */
+
     scheme.word_bits = 32;
     scheme.has_whole_codes = true;
     scheme.fixed_bytes = SHAPE_BYTES;
     scheme.has_zeros = is_false(weights, "symmetric");
-    scheme.has_order = strcmp(text_of(weights, "actorder"), "group") == 0;
+    scheme.has_order = strcmp(order, "group") == 0 || strcmp(order, "dynamic") == 0;
     return scheme;
 }
 

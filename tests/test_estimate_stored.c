@@ -159,6 +159,13 @@ test_compressed(void)
                  - estimate_groups("pack-quantized", fixture_format("%strue", four),
                                    "null").linears,
              4 * (4 * 25 * 2 + 2 * 38 * 2 + 25 * 3) + 4 * (6 * 200 + 300));
+    /* Another word for the same. */
+    CHECK_EQ(estimate_groups("pack-quantized",
+                             fixture_format("%strue, \"actorder\": \"dynamic\"", four),
+                             "null").linears,
+             estimate_groups("pack-quantized",
+                             fixture_format("%strue, \"actorder\": \"group\"", four),
+                             "null").linears);
     /* Ten codes of 3 bits fill a word: none lies in two. */
     CHECK_EQ(estimate_groups("pack-quantized",
                              "\"num_bits\": 3, \"strategy\": \"channel\", "

@@ -28,7 +28,26 @@ kept_bytes(const berthi_plan_source *source, const berthi_quantized *record,
     return bytes;
 }
 
-/* Of columns a load reads the rows that they lie in. */
+/*
+ * Bytes of plain numbers that are read for a slice: of columns the rows that they lie in, unless
+ * these are more than a piece, as halves of a matrix are.
+ */
+static uint64_t
+read_bytes(const berthi_recipe_weight *weight, const berthi_slice *slice, int32_t dtype,
+           uint64_t bytes)
+{
+    berthi_slice_view view = { 1, 1, 1 };
+
+    if (slice->along == BERTH_SLICING_NONE || bytes == 0)
+        return bytes;
+    view = berthi_slice_look(slice, weight->shape, weight->rank);
+    if (view.outer > 1
+        && view.size * view.inner * berth_dtype_bits(dtype) / 8 <= BERTHI_SLAB_PIECE)
+        return bytes;
+    return bytes / view.size * slice->count;
+}
+
+/* Of what is stored quantized, rows are read alone. */
 static uint64_t
 stored_bytes(const berthi_plan_source *source, const berthi_recipe_weight *weight,
              const berthi_slice *slice)
@@ -36,12 +55,11 @@ stored_bytes(const berthi_plan_source *source, const berthi_recipe_weight *weigh
     static const berthi_slice whole = { .along = BERTH_SLICING_NONE };
     const berthi_quantized *const record = berthi_recipe_record(&source->recipe, weight);
     const berthi_entry *const entry = berthi_recipe_entry(&source->recipe, weight);
-    const uint64_t rows = weight->rank > 0 ? weight->shape[0] : 1;
-    const berthi_slice *const read =
-        slice->along == BERTH_SLICING_ROWS && slice->parts == 0 && rows > 0 ? slice : &whole;
+    const bool is_rows = slice->along == BERTH_SLICING_ROWS && slice->parts == 0
+                         && weight->shape[0] > 0;
 
-    return record != NULL ? kept_bytes(source, record, read)
-                          : berthi_slice_share(read, rows, entry->end - entry->begin);
+    return record != NULL ? kept_bytes(source, record, is_rows ? slice : &whole)
+                          : read_bytes(weight, slice, entry->dtype, entry->end - entry->begin);
 }
 
 /* As what a weight that stays as it is lies in memory. */

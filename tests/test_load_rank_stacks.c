@@ -359,6 +359,30 @@ check_far_halves(const char *dtype, uint64_t rows)
     loaded_end(&l);
 }
 
+/* The time that a plan says is for what is read: of both halves the rank's. */
+static void
+test_time_of_far_halves(void)
+{
+    const uint64_t shape[2] = { 20480, 512 };
+    const char *const folder =
+        make_family("GraniteMoeSharedForCausalLM", "granitemoeshared", QKV);
+    berth_plan_options of_all = sliced_options("cpu=256MiB", 0, 0);
+    berth_plan_options of_rank = sliced_options("cpu=256MiB", 1, 2);
+    fixture_builder *const b = fixture_begin();
+    planned all;
+    planned rank;
+
+    fixture_add_sparse(b, LAYER "shared_mlp.input_linear.weight", "BF16", 2, shape);
+    (void)fixture_finish(b, fixture_format("%s/model.safetensors", folder));
+    planned_begin(&all, folder, &of_all);
+    planned_begin(&rank, folder, &of_rank);
+    T_REQUIRE(all.status == BERTH_OK && rank.status == BERTH_OK);
+    CHECK(rank.summary.load_seconds > 0.49 * all.summary.load_seconds);
+    CHECK(rank.summary.load_seconds < 0.51 * all.summary.load_seconds);
+    planned_end(&all);
+    planned_end(&rank);
+}
+
 /* Stored larger or smaller than their values, too. */
 static void
 test_far_halves(void)
@@ -486,6 +510,7 @@ main(int argc, char **argv)
     T_RUN(test_groups_are_not_split);
     T_RUN(test_halves);
     T_RUN(test_stored_halves);
+    T_RUN(test_time_of_far_halves);
     T_RUN(test_far_halves);
     T_RUN(test_fused);
     T_RUN(test_moved);

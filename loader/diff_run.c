@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "loader/diff_batch.h"
+#include "loader/safetensors.h"
 
 #define ALIGNMENT 64u
 #define COMPANIONS 8u
@@ -20,6 +21,8 @@ berthi_diff_read(berthi_diff_batch *batch, uint32_t file, void *buffer, uint64_t
 /* ---------------------------------------------------------------- companions */
 
 typedef struct companion {
+    const char *name; /* borrowed, ends at name_length */
+    uint64_t name_length;
     uint32_t file;
     uint64_t offset;
     uint64_t bytes;
@@ -35,6 +38,8 @@ companion_of(const berthi_diff *diff, const berthi_diff_run *run, uint32_t side,
     const berthi_entry *const entry = &c->table.entries[c->table.by_name[position]];
 
     return (companion){
+        .name = berthi_entry_name(c->table.text, entry),
+        .name_length = entry->name_length,
         .file = entry->shard + (side == 0 ? 0 : diff->checkpoints[0]->shard_count),
         .offset = berthi_checkpoint_offset(c, entry),
         .bytes = entry->end - entry->begin,
@@ -154,7 +159,15 @@ compare_companions(berthi_diff_batch *batch, const companion *a, const companion
     return BERTH_OK;
 }
 
-/* Companions that only other readers decode with: tables, states. */
+/* What berth does not decode it knows by names alone: a scale is not the inverse of one. */
+static bool
+is_named_alike(const berthi_diff_run *run, const companion *a, const companion *b)
+{
+    return run->pair.mode != BERTHI_DIFF_BYTES
+           || berthi_name_compare(a->name, a->name_length, b->name, b->name_length) == 0;
+}
+
+/* Companions that only other readers decode with: tables, states; of bytes alone, all. */
 static berth_status
 compare_rest(berthi_diff_batch *batch, berthi_diff_run *run, berth_error *error)
 {
@@ -168,8 +181,12 @@ compare_rest(berthi_diff_batch *batch, berthi_diff_run *run, berth_error *error)
         const companion a = companion_of(batch->diff, run, 0, i);
         const companion b = companion_of(batch->diff, run, 1, i);
 
-        status = compare_companions(batch, &a, &b, &run->is_same, error);
+        run->is_same = is_named_alike(run, &a, &b);
+        if (run->is_same)
+            status = compare_companions(batch, &a, &b, &run->is_same, error);
     }
+    if (run->pair.mode == BERTHI_DIFF_BYTES)
+        run->has_same_statistics = run->is_same;
     return status;
 }
 

@@ -462,9 +462,37 @@ test_packed_by_others(void)
         CHECK_EQ(c.tensors[0].kind, cases[i].kind);
         CHECK_EQ(c.tensors[0].is_same, cases[i].is_same);
         CHECK_EQ(c.tensors[0].has_values, 0);
+        CHECK_EQ(c.tensors[0].has_same_statistics,
+                 cases[i].kind == BERTH_DIFF_COMPARED && strcmp(cases[i].scales, "1") == 0);
         if (!CHECK_EQ(c.tensors[0].codes, cases[i].codes))
             T_NOTE("case %zu", i);
         CHECK_EQ(c.tensors[1].is_same, 1);
+    }
+}
+
+/* What the statistics of others are only their names tell. */
+static void
+test_statistics_by_name(void)
+{
+    static const char *const names[] = { "weight_scale", "weight_scale_inv" };
+    const char *folders[2];
+    compared c;
+
+    for (uint32_t i = 0; i < 2; i++) {
+        folders[i] = fixture_folder();
+        fixture_model(folders[i], fixture_format("[model.safetensors]\nI8 4x8 m.weight = 1\n"
+                                                 "F32 4x1 m.%s = 2\n", names[i]));
+        fixture_text(fixture_format("%s/config.json", folders[i]),
+                     "{\"quantization_config\": {\"quant_method\": \"compressed-tensors\"}}");
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        compared_begin(&c);
+        CHECK_EQ(compared_run(&c, folders[0], folders[i]), BERTH_OK);
+        T_REQUIRE(c.count == 1);
+        CHECK_EQ(c.tensors[0].kind, BERTH_DIFF_COMPARED);
+        CHECK_EQ(c.tensors[0].is_same, i == 0);
+        CHECK_EQ(c.tensors[0].has_same_statistics, i == 0);
+        CHECK_EQ(c.tensors[0].codes, 0);
     }
 }
 
@@ -557,6 +585,7 @@ main(int argc, char **argv)
     T_RUN(test_codes_of_other_blocks);
     T_RUN(test_codes_without_scales);
     T_RUN(test_packed_by_others);
+    T_RUN(test_statistics_by_name);
     T_RUN(test_packed_beside_values);
     T_RUN(test_sixes);
     T_RUN(test_count_codes);

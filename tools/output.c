@@ -14,6 +14,10 @@
 #include <unistd.h>
 
 #include "loader/berth.h"
+#include "tools/interrupt.h"
+
+#define PATIENCE_MS 200
+#define PIPE_BYTES 4096 /* that a pipe takes without waiting, once it is ready */
 
 void
 output_init(output *o, int fd)
@@ -30,12 +34,20 @@ output_is_empty(const output *o)
     return o->used == 0 && !o->is_begun;
 }
 
-static void
-wait_until_writable(int fd)
+/*
+ * False: nobody takes it, and the user has had enough. While a job runs a signal is a wish, which
+ * a write that waits for a reader would not hear of.
+ */
+static bool
+can_write(int fd)
 {
     struct pollfd poll_fd = { .fd = fd, .events = POLLOUT, .revents = 0 };
+    int ready;
 
-    poll(&poll_fd, 1, -1);
+    do
+        ready = poll(&poll_fd, 1, PATIENCE_MS);
+    while (ready == 0 ? !interrupt_is_wanted() : ready < 0 && errno == EINTR);
+    return ready != 0; /* where poll() fails, write() says why */
 }
 
 void
@@ -45,13 +57,17 @@ output_flush(output *o)
 
     o->is_begun = o->is_begun || o->used > 0;
     while (written < o->used && o->system_error == 0) {
-        const ssize_t n = write(o->fd, o->buffer + written, o->used - written);
+        const size_t left = o->used - written;
+        ssize_t n;
 
+        if (!can_write(o->fd)) {
+            o->system_error = EPIPE; /* as if the reader had gone */
+            break;
+        }
+        n = write(o->fd, o->buffer + written, left < PIPE_BYTES ? left : PIPE_BYTES);
         if (n >= 0)
             written += (size_t)n;
-        else if (errno == EAGAIN)
-            wait_until_writable(o->fd); /* somebody made our stdout non-blocking */
-        else if (errno != EINTR)
+        else if (errno != EAGAIN && errno != EINTR) /* somebody made our stdout non-blocking */
             o->system_error = errno;
     }
     o->used = 0;

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tools/interrupt.h"
+
 #define SHOWN_CAPACITY 256
 
 static berth_status
@@ -146,13 +148,15 @@ save_begin(save *v, const cli_command *command, const char *path, bool may_overw
 berth_status
 save_end(save *v, berth_status status)
 {
+    bool has_gone; /* whoever reads, or is not waited for */
     int system_error;
     int failure;
 
     if (v->draft.temporary == NULL && !v->draft.is_in_place)
         return status;
     output_flush(&v->out);
-    system_error = v->is_standard && v->out.system_error == EPIPE ? 0 : v->out.system_error;
+    has_gone = v->out.system_error == EPIPE && (v->is_standard || interrupt_is_wanted());
+    system_error = has_gone ? 0 : v->out.system_error;
     failure = draft_end(&v->draft, system_error == 0 && status == BERTH_OK);
     if (system_error == 0)
         system_error = failure;

@@ -37,10 +37,7 @@ encoding_of(const berthi_config *config)
 static uint64_t
 words_bytes(const berthi_scheme *scheme, uint64_t lines, uint64_t count)
 {
-    const uint64_t words =
-        scheme->has_whole_codes
-            ? berthi_divided(count, scheme->word_bits / scheme->bits)
-            : berthi_divided(berthi_times(count, scheme->bits), scheme->word_bits);
+    const uint64_t words = berthi_divided(berthi_times(count, scheme->bits), scheme->word_bits);
 
     return berthi_times(lines, berthi_times(words, scheme->word_bits / 8));
 }

@@ -22,7 +22,6 @@ typedef struct berthi_scheme {
     uint32_t columns;     /* (inputs) that share it; 0: all                          */
     uint32_t scale_bytes; /* 0: it has the dtype of the model                        */
     uint32_t fixed_bytes; /* of each matrix: scales of all of it, its shape          */
-    bool has_whole_codes; /* compressed-tensors: none lies in two words              */
     bool packs_rows;      /* AWQ: words hold codes of one column                     */
     bool has_zeros;       /* packed as codes, one for each row and group of columns  */
     bool has_order;       /* GPTQ: four bytes for each column                        */

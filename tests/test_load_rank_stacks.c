@@ -463,7 +463,7 @@ test_plans_of_others(void)
             "BF16 3x64 " LAYER "block_sparse_moe.router.layer.weight\n");
     static const char *const wrong[] = { ", \"parts\": 0}", ", \"parts\": 1}",
                                          ", \"parts\": -2}", ", \"parts\": 4294967296}",
-                                         ", \"parts\": true}" };
+                                         ", \"parts\": true}", ", 5}" };
     berth_plan_options options = sliced_options("cpu=64MiB", 1, 2);
     berth_error error;
     berth_plan *plan;

@@ -488,6 +488,8 @@ test_texts(void)
           "stacks stay whole for ranks", false },
         { SLICE "3, \"count\": 1}", SLICE "3, \"count\": 2}",
           "a slice that is no expert of a stack", false },
+        { SLICE "3, \"count\": 1}", SLICE "3, \"count\": 1, \"parts\": 2}",
+          "a slice that is no expert of a stack", false },
         { SLICE "3, \"count\": 1}, \"expert\": true", SLICE "3, \"count\": 1}",
           "a slice that is no expert of a stack", false },
         { "\"of\": \"rows\"", "\"of\": \"columns\"", "a slice that is no expert of a stack",

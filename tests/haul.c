@@ -172,6 +172,14 @@ haul_threads(void)
     return count;
 }
 
+bool
+haul_has_at_most(uint64_t count)
+{
+    for (int i = 0; t_is_emulated() && i < 10000 && haul_threads() > count; i++)
+        haul_pause(1000000);
+    return haul_threads() <= count;
+}
+
 void
 haul_pause(uint64_t ns)
 {

@@ -85,6 +85,11 @@ berth_status haul_very_slowly(haul *h, const berthi_chunk *chunk, bool is_in_ord
 
 /* Threads of this process, without the kernel's, and without those that were joined. */
 uint64_t haul_threads(void);
+/*
+ * Whether there are no more. An emulator tells those who join a thread before it ends it, and a
+ * kernel that knows of no end yet is asked again there.
+ */
+bool haul_has_at_most(uint64_t count);
 /* Cached bytes of a file; UINT64_MAX: nobody can say. */
 uint64_t haul_cached(const haul *h, uint32_t file);
 /* Drops a file from the page cache. */

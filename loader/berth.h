@@ -1498,14 +1498,15 @@ berth_plan_options_init(berth_plan_options *options)
  * codes and absmax of rows that begin with a block of the whole weight are those of the
  * whole; columns have blocks of their own. Second levels are of the slice, and row maxima
  * of int8, too. What is stored quantized is neither decoded nor encoded again: 4-bit rows are
- * cut between blocks (between 256 of them where they are doubly quantized), columns between
- * blocks of rows that have whole ones (of one level), int8 anywhere, with the row maxima of
- * the whole, FP8 and packed FP4 between rows or columns that share a scale, with the scales
- * of their own blocks, or one that is for all, MXFP4 between groups; all else is
- * BERTH_EUNSUPPORTED. Columns of what is stored quantized are not streamed from the disk, others
- * from `offload_dir` of a load, plain numbers or encoded. Slices of ranks are not held against
- * a manifest, and neither are stacks of which some experts are read while others stay on the
- * disk.
+ * cut between blocks, columns between blocks of rows that have whole ones, int8 anywhere, with
+ * the row maxima of the whole, FP8 and packed FP4 between rows or columns that share a scale,
+ * with the scales of their own blocks, or one that is for all, MXFP4 between groups; all else is
+ * BERTH_EUNSUPPORTED. Of what is doubly quantized a slice that splits 256 blocks with one second
+ * level has one level: absmax, recovered as they are read, so that its values are those of the
+ * whole. That, and columns of what is stored quantized, are not streamed from the disk, other
+ * columns from `offload_dir` of a load, plain numbers or encoded. Slices of ranks are not held
+ * against a manifest, and neither are stacks of which some experts are read while others stay
+ * on the disk.
  *
  * Experts of stacks that are taken apart are rows of the first dimension, and the last
  * berths of their layer, expert by expert. Each is encoded as if it were stored alone, with

@@ -123,8 +123,9 @@ cut_statistics(const berthi_cargo *cargo, const uint64_t *shape, int32_t role)
                    ? berthi_share_cut_by(slice, &view, 1, 8 * sizeof(float))
                    : berthi_cut_whole(0);
     case BERTH_ROLE_ABSMAX:
-        return berthi_share_cut_by(slice, &view, block,
-                                   cargo->storage.is_double ? 8 : 8 * sizeof(float));
+        return berthi_share_cut_by(
+            slice, &view, block,
+            cargo->storage.is_double || cargo->is_flat ? 8 : 8 * sizeof(float));
     case BERTH_ROLE_ABSMAX2:
         return berthi_share_cut_by(slice, &view, block * 256, 8 * sizeof(float));
     default: return berthi_cut_whole(0);
@@ -207,6 +208,9 @@ take_slice(const question *q, berthi_cargo *cargo, uint64_t *shape)
     if (cargo->record == NULL)
         cargo->cut = berthi_share_cut(&cargo->slice, shape, cargo->rank,
                                       berth_dtype_bits(q->entry->dtype));
+    else
+        cargo->is_flat =
+            berthi_slice_splits_levels(&cargo->slice, shape, cargo->rank, cargo->record);
     return BERTH_OK;
 }
 
@@ -216,13 +220,14 @@ take_slice(const question *q, berthi_cargo *cargo, uint64_t *shape)
 static berth_status
 list_parts(const question *q, berthi_cargo *out, const uint64_t *shape)
 {
+    const berthi_storage stored_as = out->storage;
     berthi_slab_part parts[BERTHI_SLAB_PARTS];
     berthi_slab_part stored[BERTHI_SLAB_PARTS];
     uint64_t bytes;
     berth_status status = BERTH_OK;
 
-    if (!berthi_slab_can_list(&out->storage, shape, out->rank, stored, &out->part_count,
-                              &bytes)
+    out->storage.is_double = stored_as.is_double && !out->is_flat;
+    if (!berthi_slab_can_list(&stored_as, shape, out->rank, stored, &out->part_count, &bytes)
         || !berthi_slab_can_list(&out->storage, out->shape, out->rank, parts,
                                  &out->part_count, &bytes))
         return fail_size(q, 0);
@@ -365,7 +370,7 @@ berthi_cargo_rows(const berth_checkpoint *checkpoint, uint64_t tensor)
 bool
 berthi_cargo_is_stored(const berthi_cargo *cargo)
 {
-    bool is_stored = cargo->is_copied;
+    bool is_stored = cargo->is_copied && !cargo->is_flat;
 
     for (uint32_t i = 0; i < cargo->part_count; i++)
         is_stored = is_stored && cargo->parts[i].cut.rows == 1;

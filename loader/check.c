@@ -99,12 +99,44 @@ read_cut(check *c, uint64_t number, const berthi_cut *cut, uint64_t at, uint8_t 
     return status;
 }
 
+/* Absmax of a slice, out of both levels of the whole. */
+static berth_status
+digest_levels(check *c, const berthi_cargo *cargo, uint32_t *crc, berth_error *error)
+{
+    const berth_checkpoint *const checkpoint = c->model->checkpoint;
+    const berthi_cut *const cut = &cargo->parts[1].cut;
+    const uint64_t count = cargo->parts[1].bytes / sizeof(float);
+    berthi_decoder decoder;
+    uint64_t bytes;
+    uint64_t read;
+    uint8_t *memory;
+    berth_status status;
+
+    if (!berthi_decoder_can_init(&decoder, &c->operations, cargo->record))
+        return berthi_fail(error, BERTH_REASON_INTERNAL, NULL, "two levels have no decoder");
+    bytes = berthi_statistics_bytes(checkpoint, cargo->record, &decoder);
+    memory = berthi_memory_aligned(c->context, BERTHI_PURPOSE_SCRATCH, bytes, ALIGNMENT);
+    if (memory == NULL)
+        return berthi_fail_memory(error, "checking a model");
+    status = berthi_statistics_read(checkpoint, cargo->record, &decoder, memory, &read, error);
+    note_read(c, read);
+    for (uint64_t at = 0, piece; at < count && status == BERTH_OK; at += piece) {
+        piece = berthi_cut_together(cut, at, count - at);
+        *crc = berthi_digest_crc32(*crc, decoder.absmax + berthi_cut_place(cut, at),
+                                   piece * sizeof(float));
+    }
+    berthi_memory_free_aligned(c->context, BERTHI_PURPOSE_SCRATCH, memory, bytes, ALIGNMENT);
+    return status;
+}
+
 static berth_status
 digest_copied(check *c, const berthi_cargo *cargo, uint32_t *crc, berth_error *error)
 {
     for (uint32_t i = 0; i < cargo->part_count; i++) {
         const berthi_cargo_part *const part = &cargo->parts[i];
 
+        if (cargo->is_flat && i > 0)
+            return digest_levels(c, cargo, crc, error);
         for (uint64_t at = 0; at < part->bytes; at += READ_BYTES) {
             const uint64_t bytes = berthi_min_u64(READ_BYTES, part->bytes - at);
             const berth_status status =

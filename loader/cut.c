@@ -4,12 +4,17 @@
 
 #include <string.h>
 
-/* Where byte `at` of the cut lies. */
-static uint64_t
-place(const berthi_cut *cut, uint64_t at)
+uint64_t
+berthi_cut_place(const berthi_cut *cut, uint64_t at)
 {
     return cut->rows == 1 ? cut->first + at
                           : cut->first + at / cut->width * cut->stride + at % cut->width;
+}
+
+uint64_t
+berthi_cut_together(const berthi_cut *cut, uint64_t at, uint64_t left)
+{
+    return cut->rows == 1 ? left : berthi_min_u64(left, cut->width - at % cut->width);
 }
 
 berthi_stretch
@@ -19,8 +24,8 @@ berthi_cut_stretch(const berthi_cut *cut, uint64_t at, uint64_t bytes)
 
     if (bytes == 0)
         return stretch;
-    stretch.begin = place(cut, at);
-    stretch.bytes = place(cut, at + bytes - 1) + 1 - stretch.begin;
+    stretch.begin = berthi_cut_place(cut, at);
+    stretch.bytes = berthi_cut_place(cut, at + bytes - 1) + 1 - stretch.begin;
     return stretch;
 }
 
@@ -41,14 +46,10 @@ void
 berthi_cut_gather(const berthi_cut *cut, uint64_t at, uint64_t bytes,
                   const uint8_t *stretch, uint8_t *out)
 {
-    const uint64_t begin = place(cut, at);
+    const uint64_t begin = berthi_cut_place(cut, at);
 
-    for (uint64_t done = 0; done < bytes;) {
-        const uint64_t together =
-            cut->rows == 1 ? bytes : cut->width - (at + done) % cut->width;
-        const uint64_t piece = berthi_min_u64(bytes - done, together);
-
-        memcpy(out + done, stretch + (place(cut, at + done) - begin), piece);
-        done += piece;
+    for (uint64_t done = 0, piece; done < bytes; done += piece) {
+        piece = berthi_cut_together(cut, at + done, bytes - done);
+        memcpy(out + done, stretch + (berthi_cut_place(cut, at + done) - begin), piece);
     }
 }

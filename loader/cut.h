@@ -35,6 +35,10 @@ berthi_cut_whole(uint64_t first)
     return (berthi_cut){ .first = first, .rows = 1 };
 }
 
+/* Where byte `at` of the cut lies in the tensor's. */
+uint64_t berthi_cut_place(const berthi_cut *cut, uint64_t at);
+/* How many of the `left` bytes from there on lie together. */
+uint64_t berthi_cut_together(const berthi_cut *cut, uint64_t at, uint64_t left);
 /* What has to be read for `bytes` of the cut from `at` on. */
 berthi_stretch berthi_cut_stretch(const berthi_cut *cut, uint64_t at, uint64_t bytes);
 /*

@@ -108,10 +108,11 @@ typedef struct berthi_load_unit {
 
 #define BERTHI_NO_COLUMNS UINT32_MAX
 
-/* A part that is columns of its tensor. */
+/* A part that is columns of its tensor, or absmax out of stored codes. */
 typedef struct berthi_load_columns {
     berthi_cut cut;
     uint64_t place; /* in the slab */
+    const berthi_quantized *record; /* whose second level absmax are made with; NULL: bytes */
 } berthi_load_columns;
 
 /* A weight's first-level absmax in the scratch of a tier. */
@@ -321,6 +322,14 @@ bool berthi_load_lane_hangs(berthi_load *load, uint32_t tier, uint64_t now_ns,
                             berthi_event **event);
 /* They hung: true when both have ended meanwhile, or never will. */
 bool berthi_load_lane_is_over(berthi_load *load, uint32_t tier);
+
+/* ---------------------------------------------------------------- load_levels.c */
+
+/* Memory for the absmax of so many codes of the cut from `at` on, and for their second levels. */
+uint64_t berthi_load_levels_bytes(const berthi_cut *cut, uint64_t at, uint64_t count);
+/* Reads the second levels of a unit's codes and makes its absmax. */
+berth_status berthi_load_levels(const berthi_load *load, const berthi_load_unit *unit,
+                                const uint8_t *codes, float *absmax, berth_error *error);
 
 /* ------------------------------------------------------------------- load_run.c */
 

@@ -242,40 +242,54 @@ verify_span(berthi_load *load, const berthi_span *span, const uint8_t *bytes,
                                   bytes, span->bytes, error);
 }
 
+/* Bytes of columns, together; or absmax, out of stored codes. */
+static berth_status
+put_columns(berthi_load *load, berthi_load_hand *hand, const berthi_load_unit *unit,
+            const uint8_t *bytes, berth_error *error)
+{
+    const berthi_load_columns *const columns = &load->columns[unit->columns];
+    berthi_copy copy = { .to = load->model->tiers[unit->tier].slab + unit->first,
+                         .from = hand->gathered,
+                         .bytes = unit->count };
+    berth_status status = berthi_load_hand_empty(load, hand, error);
+
+    if (status != BERTH_OK)
+        return status;
+    copy.is_pinned = hand->own.is_pinned;
+    if (columns->record != NULL) {
+        copy.from = hand->values;
+        status = berthi_load_levels(load, unit, bytes, (float *)(void *)hand->values, error);
+    } else {
+        berthi_cut_gather(&columns->cut, unit->first - columns->place, unit->count, bytes,
+                          hand->gathered);
+    }
+    return status == BERTH_OK ? berthi_load_hand_put_own(load, hand, unit->tier, copy, error)
+                              : status;
+}
+
 static berth_status
 place_unit(berthi_load *load, berthi_load_hand *hand, const berthi_load_unit *unit,
            const uint8_t *bytes, berth_error *error)
 {
     uint8_t *const to = load->model->tiers[unit->tier].slab + unit->first;
-    const berthi_load_columns *columns;
-    berth_status status;
 
     if (unit->run != BERTHI_NO_RUN)
         return encode_unit(load, hand, &load->runs[unit->run], unit, bytes, error);
-    if (unit->columns == BERTHI_NO_COLUMNS)
-        return berthi_load_hand_put(load, hand, unit->tier, to, bytes, unit->count, error);
-    status = berthi_load_hand_empty(load, hand, error);
-    if (status != BERTH_OK)
-        return status;
-    columns = &load->columns[unit->columns];
-    berthi_cut_gather(&columns->cut, unit->first - columns->place, unit->count, bytes,
-                      hand->gathered);
-    return berthi_load_hand_put_own(load, hand, unit->tier,
-                                    (berthi_copy){ .is_pinned = hand->own.is_pinned,
-                                                   .to = to,
-                                                   .from = hand->gathered,
-                                                   .bytes = unit->count },
-                                    error);
+    if (unit->columns != BERTHI_NO_COLUMNS)
+        return put_columns(load, hand, unit, bytes, error);
+    return berthi_load_hand_put(load, hand, unit->tier, to, bytes, unit->count, error);
 }
 
 /* Of what was read for a unit; the rest lies between columns. */
 static uint64_t
 stored_bytes(const berthi_load *load, const berthi_load_unit *unit)
 {
-    if (unit->run == BERTHI_NO_RUN)
-        return unit->count;
-    return berthi_decoder_extent(&load->runs[unit->run].decoder, unit->first, unit->count)
-        .bytes;
+    if (unit->run != BERTHI_NO_RUN)
+        return berthi_decoder_extent(&load->runs[unit->run].decoder, unit->first, unit->count)
+            .bytes;
+    if (unit->columns != BERTHI_NO_COLUMNS && load->columns[unit->columns].record != NULL)
+        return unit->count / sizeof(float);
+    return unit->count;
 }
 
 berth_status

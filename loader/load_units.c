@@ -44,14 +44,14 @@ add_unit(listing *l, const berthi_load_unit *unit, const berthi_cut *cut, uint64
     l->units++;
 }
 
-/* Where bytes of columns go when they are brought together. */
+/* Where bytes of columns go when they are brought together, and what they are made to. */
 static uint32_t
-add_columns(listing *l, const berthi_cargo_part *part, uint64_t place)
+add_columns(listing *l, const berthi_load_columns *columns)
 {
-    if (part->cut.rows == 1)
+    if (columns->cut.rows == 1 && columns->record == NULL)
         return BERTHI_NO_COLUMNS;
     if (l->is_written)
-        l->load->columns[l->columns] = (berthi_load_columns){ part->cut, place };
+        l->load->columns[l->columns] = *columns;
     return l->columns++;
 }
 
@@ -63,7 +63,8 @@ add_part(listing *l, uint64_t berth, const berthi_cargo_part *part)
     const berthi_berth *const b = &load->plan->berths[berth];
     const uint64_t step = load->chunk_bytes - WIDENED;
     const uint64_t place = b->offset + part->offset;
-    const uint32_t columns = add_columns(l, part, place);
+    const uint32_t columns =
+        add_columns(l, &(berthi_load_columns){ .cut = part->cut, .place = place });
     uint64_t bytes;
 
     for (uint64_t at = 0; at < part->bytes; at += bytes) {
@@ -77,6 +78,35 @@ add_part(listing *l, uint64_t berth, const berthi_cargo_part *part)
         bytes = berthi_cut_fit(&part->cut, at, part->bytes - at, step);
         unit.count = bytes;
         add_unit(l, &unit, &part->cut, at, bytes);
+    }
+}
+
+/* Stored codes, of which each becomes an absmax. */
+static void
+add_levels(listing *l, uint64_t berth, const berthi_cargo *cargo)
+{
+    berthi_load *const load = l->load;
+    const berthi_berth *const b = &load->plan->berths[berth];
+    const berthi_cargo_part *const part = &cargo->parts[1];
+    const uint64_t step = (load->chunk_bytes - WIDENED) / sizeof(float);
+    const uint64_t codes = part->bytes / sizeof(float);
+    const berthi_load_columns all = { part->cut, b->offset + part->offset, cargo->record };
+    const uint32_t columns = add_columns(l, &all);
+    uint64_t count;
+
+    for (uint64_t at = 0; at < codes; at += count) {
+        berthi_load_unit unit = { .run = BERTHI_NO_RUN,
+                                  .tier = b->tier,
+                                  .entry = (uint32_t)part->entry,
+                                  .berth = (uint32_t)berth,
+                                  .first = all.place + at * sizeof(float),
+                                  .columns = columns };
+
+        count = berthi_cut_fit(&part->cut, at, codes - at, step);
+        unit.count = count * sizeof(float);
+        add_unit(l, &unit, &part->cut, at, count);
+        load->values_max = berthi_max_u64(load->values_max,
+                                          berthi_load_levels_bytes(&part->cut, at, count));
     }
 }
 
@@ -136,8 +166,12 @@ check_disk(const berthi_load *load, uint64_t berth, const berthi_cargo *cargo,
 
     if (cargo->record != NULL && cargo->is_copied)
         return berthi_fail(error, BERTH_REASON_UNSUPPORTED, &where,
-                           "is stored quantized and cut by columns, which are not streamed "
-                           "from the disk: give the plan host memory for it");
+                           cargo->is_flat
+                               ? "is doubly quantized and cut where blocks share a second "
+                                 "level, and what is cut so is not streamed from the disk: "
+                                 "give the plan host memory for it"
+                               : "is stored quantized and cut by columns, which are not "
+                                 "streamed from the disk: give the plan host memory for it");
     if (load->offload != NULL)
         return BERTH_OK;
     return berthi_fail(error, BERTH_REASON_UNSUPPORTED, &where,
@@ -172,8 +206,12 @@ add_berth(listing *l, uint64_t number, uint64_t weight, uint32_t berth)
     if (!cargo.is_copied)
         return number == weight ? add_run(l, berth, &cargo) : BERTH_OK;
     for (uint32_t i = 0; i < cargo.part_count; i++)
-        if (cargo.parts[i].entry == number)
-            add_part(l, berth, &cargo.parts[i]);
+        if (cargo.parts[i].entry == number) {
+            if (cargo.is_flat && i > 0)
+                add_levels(l, berth, &cargo);
+            else
+                add_part(l, berth, &cargo.parts[i]);
+        }
     return BERTH_OK;
 }
 

@@ -130,6 +130,8 @@ typedef struct berthi_cargo {
     berthi_cut cut;                 /* plain numbers: of the entry that they come from */
     bool is_copied;
     bool is_turned;                 /* its values are read as [shape[1], shape[0]] */
+    bool is_flat;                   /* its slice would split what shares a second level: parts[1]
+                                       are floats, and its cut is of their stored codes */
     uint32_t part_count;
     berthi_cargo_part parts[BERTH_MODEL_PARTS];
 } berthi_cargo;
@@ -147,7 +149,7 @@ const char *berthi_cargo_refusal(const berth_checkpoint *checkpoint,
  * dimensions.
  */
 uint64_t berthi_cargo_rows(const berth_checkpoint *checkpoint, uint64_t tensor);
-/* True where each part lies together in the checkpoint: it is copied, and no columns. */
+/* True where each part lies together in the checkpoint: it is copied, whole or as rows. */
 bool berthi_cargo_is_stored(const berthi_cargo *cargo);
 /*
  * Bytes of a buffer for digests of what lies on a disk: no more than the largest part has,

@@ -78,8 +78,9 @@ describe_at(const berth_model *model, uint64_t number, uint64_t owner, const uin
     if (status != BERTH_OK)
         return status;
     describe(model, &berths[number], &berths[owner], &cargo, out);
-    out->offset = cargo.is_copied && cargo.record != NULL ? (float)cargo.record->offset
-                                                          : model->offsets[owner];
+    if (!cargo.is_flat)
+        out->offset = cargo.is_copied && cargo.record != NULL ? (float)cargo.record->offset
+                                                              : model->offsets[owner];
     for (uint32_t i = 0; i < cargo.part_count; i++)
         out->parts[i] = (berth_model_part){
             .memory = memory != NULL ? memory + cargo.parts[i].offset : NULL,

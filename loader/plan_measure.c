@@ -62,15 +62,18 @@ stored_bytes(const berthi_plan_source *source, const berthi_recipe_weight *weigh
                           : read_bytes(weight, slice, entry->dtype, entry->end - entry->begin);
 }
 
-/* As what a weight that stays as it is lies in memory. */
+/* As what a weight that stays as it is, or a slice of it, lies in memory. */
 static berthi_storage
-kept_storage(const berthi_quantized *record)
+kept_storage(const berthi_quantized *record, const berthi_slice *slice)
 {
-    return (berthi_storage){ .encoding = record->encoding,
-                             .dtype = record->dtype >= 0 ? record->dtype : BERTH_BF16,
-                             .storage = BERTH_U8,
-                             .block_size = record->block_size,
-                             .is_double = record->is_double };
+    return (berthi_storage){
+        .encoding = record->encoding,
+        .dtype = record->dtype >= 0 ? record->dtype : BERTH_BF16,
+        .storage = BERTH_U8,
+        .block_size = record->block_size,
+        .is_double = record->is_double
+                     && !berthi_slice_splits_levels(slice, record->shape, record->rank, record),
+    };
 }
 
 /* Bytes in memory as the weight is stored; false: in no way that berth makes. */
@@ -107,7 +110,7 @@ measure_kept(const berthi_plan_source *source, const berthi_recipe_weight *weigh
              berthi_plan_tensor *tensor)
 {
     const berthi_quantized *const record = berthi_recipe_record(&source->recipe, weight);
-    const berthi_storage storage = kept_storage(record);
+    const berthi_storage storage = kept_storage(record, &tensor->slice);
     uint64_t sliced[BERTH_MAX_RANK];
 
     berthi_slice_shape(&tensor->slice, weight->shape, weight->rank, sliced);
@@ -117,16 +120,24 @@ measure_kept(const berthi_plan_source *source, const berthi_recipe_weight *weigh
         tensor->scratch = berthi_slab_scratch(&storage, record->elements);
 }
 
-/* What a plan without encoding and dtype leaves as it is, 8-bit floats without scales, too. */
+/*
+ * What a plan without encoding and dtype leaves as it is, 8-bit floats without scales, too. Slices
+ * of what is stored quantized stay as they are.
+ */
 static berthi_storage
-loaded_storage(const berthi_plan_source *source, const berthi_recipe_weight *weight)
+loaded_storage(const berthi_plan_source *source, const berthi_recipe_weight *weight,
+               const berthi_slice *slice)
 {
+    const berthi_quantized *const record = berthi_recipe_record(&source->recipe, weight);
     const berth_plan_options *const options = source->options;
     berthi_storage storage = weight->storage;
 
     if (options->type == BERTH_ENCODING_NATIVE && options->dtype < 0
         && !berthi_plan_is_cast(options))
         storage.dtype = berthi_recipe_entry(&source->recipe, weight)->dtype;
+    if (record != NULL
+        && berthi_slice_splits_levels(slice, record->shape, record->rank, record))
+        storage.is_double = false;
     return storage;
 }
 
@@ -135,7 +146,7 @@ berthi_plan_measure(const berthi_plan_source *source, uint32_t number,
                     berthi_plan_tensor *tensor)
 {
     const berthi_recipe_weight *const weight = &source->recipe.weights[number];
-    const berthi_storage storage = loaded_storage(source, weight);
+    const berthi_storage storage = loaded_storage(source, weight, &tensor->slice);
     uint64_t sliced[BERTH_MAX_RANK];
     uint64_t turned[2];
     uint64_t elements = 1;

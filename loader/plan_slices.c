@@ -123,17 +123,20 @@ bool
 berthi_plan_can_take_apart(const berthi_plan_source *source, uint32_t number)
 {
     const berthi_recipe_weight *const weight = &source->recipe.weights[number];
+    const berthi_quantized *const record = berthi_recipe_record(&source->recipe, weight);
 
     /*
      * What can be cut behind the first expert can be cut behind each. What is encoded can
-     * be: the recipe refuses blocks with values of two experts.
+     * be: the recipe refuses blocks with values of two experts. Experts are read from the disk
+     * as they lie there.
      */
-    for (uint64_t first = 0; first < 2; first++)
-        if (find_refusal(source, weight,
-                         &(berthi_slice){ .along = BERTH_SLICING_ROWS,
-                                          .first = first,
-                                          .count = 1 })
-            != NULL)
+    for (uint64_t first = 0; first < 2; first++) {
+        const berthi_slice expert = { .along = BERTH_SLICING_ROWS, .first = first, .count = 1 };
+
+        if (find_refusal(source, weight, &expert) != NULL
+            || (record != NULL
+                && berthi_slice_splits_levels(&expert, weight->shape, weight->rank, record)))
             return false;
+    }
     return true;
 }

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "kernels/kernel.h"
 #include "kernels/text.h"
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
@@ -518,42 +519,41 @@ berthi_slice_can_take(const berthi_slice *slice, const uint64_t *shape, uint64_t
     return slice->first % block == 0 && (end % block == 0 || end == size);
 }
 
-/* Where what lies together is whole blocks, a slice may have some of them. */
-static const char *
-refuse_pieces(const berthi_slice *slice, const berthi_slice_view *view,
-              const berthi_quantized *record)
+/* Whether a slice is whole blocks, which run along rows and on into the next one. */
+static bool
+is_in_blocks(const berthi_slice *slice, const uint64_t *shape, uint32_t rank, uint64_t block)
 {
-    const uint64_t block = record->block_size;
+    const berthi_slice_view view = berthi_slice_look(slice, shape, rank);
+    const uint64_t begin = slice->first * view.inner;
+    const uint64_t end = begin + slice->count * view.inner;
+    const uint64_t all = view.size * view.inner;
 
-    if (record->is_double)
-        return "is doubly quantized in blocks that run along its rows: columns of it would "
-               "split second levels, cut the checkpoint it was made of";
-    if (block == 0 || view->size * view->inner % block != 0
-        || slice->first * view->inner % block != 0
-        || slice->count * view->inner % block != 0)
-        return "is stored in blocks that run along its rows: columns of it would split "
-               "them, cut the checkpoint it was made of";
-    return NULL;
+    if (block == 0 || begin % block != 0)
+        return false;
+    return view.outer == 1 ? end % block == 0 || end == all
+                           : end % block == 0 && all % block == 0;
 }
 
-/* Blocks of 4 bits run along rows and on into the next one. */
+bool
+berthi_slice_splits_levels(const berthi_slice *slice, const uint64_t *shape, uint32_t rank,
+                           const berthi_quantized *record)
+{
+    return record->is_double && slice->along != BERTH_SLICING_NONE
+           && !is_in_blocks(slice, shape, rank,
+                            record->block_size * (uint64_t)BERTHI_DOUBLE_BLOCK);
+}
+
 static const char *
 refuse_blocks(const berthi_slice *slice, const uint64_t *shape, uint32_t rank,
               const berthi_quantized *record)
 {
-    const berthi_slice_view view = berthi_slice_look(slice, shape, rank);
-    const uint64_t block =
-        record->is_double ? record->block_size * UINT64_C(256) : record->block_size;
-    const uint64_t begin = slice->first * view.inner;
-    const uint64_t end = begin + slice->count * view.inner;
-
-    if (slice->along != BERTH_SLICING_ROWS || slice->parts > 1)
-        return refuse_pieces(slice, &view, record);
-    if (block == 0 || begin % block != 0
-        || (end % block != 0 && end != record->elements))
-        return "is stored in blocks that a cut here would split: cut the checkpoint it "
-               "was made of";
-    return NULL;
+    if (is_in_blocks(slice, shape, rank, record->block_size))
+        return NULL;
+    return slice->along == BERTH_SLICING_ROWS && slice->parts <= 1
+               ? "is stored in blocks that a cut here would split: cut the checkpoint it "
+                 "was made of"
+               : "is stored in blocks that run along its rows: columns of it would split "
+                 "them, cut the checkpoint it was made of";
 }
 
 /* Of 4 bits: eight numbers are whole bytes. */

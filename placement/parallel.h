@@ -129,6 +129,12 @@ berthi_slice_share(const berthi_slice *slice, uint64_t rows, uint64_t bytes)
 bool berthi_slice_can_take(const berthi_slice *slice, const uint64_t *shape, uint64_t block,
                            const uint64_t *dims, uint32_t rank, berthi_slice *out);
 /*
+ * True where a slice of what is doubly quantized has blocks that share a second level with blocks
+ * outside of it: it has one level, absmax themselves.
+ */
+bool berthi_slice_splits_levels(const berthi_slice *slice, const uint64_t *shape, uint32_t rank,
+                                const berthi_quantized *record);
+/*
  * NULL, or why a tensor cannot be cut so: blocks or bytes would be. `record` NULL: plain
  * numbers of `dtype`. The slice is inside.
  */

@@ -86,6 +86,14 @@ bool berthi_decoder_can_prepare(berthi_decoder *decoder,
                                 const berthi_companion *companions, void *memory);
 
 /*
+ * Absmax of `count` blocks from number `first` on, of what is doubly quantized as berth makes it:
+ * `codes` are theirs, `absmax2` begins with the one that the first of them has.
+ */
+void berthi_decoder_recover(const berthi_operations *operations, float offset, uint64_t first,
+                            uint64_t count, const uint8_t *codes, const float *absmax2,
+                            float *absmax);
+
+/*
  * Pieces begin and end at multiples of so many values. 1, but for MXFP4: its
  * values are transposed against its bytes, so a piece is whole experts.
  */

@@ -8,6 +8,7 @@
 #include "kernels/core.h"
 #include "kernels/kernel.h"
 #include "kernels/number.h"
+#include "kernels/tables.h"
 #include "quant/format.h"
 
 #define MAP2_BYTES 1024u
@@ -158,6 +159,28 @@ recover_rounded(const berthi_decoder *d, const berthi_double_arguments *a, float
         absmax[i] = berthi_core_rounded(berthi_core_add(product, a->offset),
                                         d->nested_dtype);
     }
+}
+
+void
+berthi_decoder_recover(const berthi_operations *operations, float offset, uint64_t first,
+                       uint64_t count, const uint8_t *codes, const float *absmax2, float *absmax)
+{
+    /* Up to the next block that is the first of its second level; and all behind that one. */
+    const uint64_t lead =
+        berthi_min_u64(count, BERTHI_DOUBLE_BLOCK - first % BERTHI_DOUBLE_BLOCK);
+    const berthi_double_arguments a = { .codes = (uint8_t *)(uintptr_t)codes,
+                                        .absmax2 = (float *)(uintptr_t)absmax2,
+                                        .count = lead,
+                                        .offset = offset,
+                                        .map = berthi_signed_map };
+    const berthi_double_arguments b = { .codes = a.codes + lead,
+                                        .absmax2 = a.absmax2 + 1,
+                                        .count = count - lead,
+                                        .offset = offset,
+                                        .map = berthi_signed_map };
+
+    operations->decode_double(&a, absmax);
+    operations->decode_double(&b, absmax + lead);
 }
 
 /* The stored table decodes: published ones differ in their first entry. */

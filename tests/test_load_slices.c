@@ -250,13 +250,7 @@ test_stored_blocks(void)
         for (uint32_t rank = 0; rank < 4; rank++)
             check_stored(folder, rank, is_double != 0);
     }
-    /* An eighth of the rows is half of what a second level is for. */
-    sliced_refuse(folder, sliced_options("cpu=64MiB", 0, 8), BERTH_EUNSUPPORTED,
-                  "is stored in blocks that a cut here would split", NULL);
     convert.keep_count = 0;
-    finer = loaded_quantized(sliced_make(&sliced_blocks), &convert);
-    sliced_refuse(finer, sliced_options("cpu=64MiB", 1, 2), BERTH_EUNSUPPORTED,
-                  "is doubly quantized in blocks that run along its rows", NULL);
     convert.double_quant = 0;
     finer = loaded_quantized(sliced_make(&sliced_blocks), &convert);
     sliced_refuse(finer, sliced_options("cpu=64MiB", 1, 8), BERTH_EUNSUPPORTED,

@@ -487,13 +487,6 @@ test_blocks(void)
                    "would split");
     CHECK_CONTAINS(berthi_slice_refusal(HALVES(ROWS, 0, 2), of_six, 2, BERTH_U8, &record),
                    "would split");
-    record.is_double = true; /* 256 blocks share a second level */
-    CHECK_CONTAINS(berthi_slice_refusal(COLUMNS(64, 128), wide, 2, BERTH_U8, &record),
-                   "is doubly quantized");
-    CHECK_CONTAINS(berthi_slice_refusal(ROWS(2, 2), shape, 2, BERTH_U8, &record),
-                   "that a cut here would split");
-    CHECK(berthi_slice_refusal(ROWS(0, 7), shape, 2, BERTH_U8, &record) == NULL);
-    record.is_double = false;
     record.block_size = 0;
     CHECK_CONTAINS(berthi_slice_refusal(ROWS(2, 2), shape, 2, BERTH_U8, &record), "split");
     CHECK_CONTAINS(berthi_slice_refusal(COLUMNS(0, 64), wide, 2, BERTH_U8, &record), "split");
@@ -506,6 +499,37 @@ test_blocks(void)
                    "in an encoding that is not cut");
     record.encoding = BERTH_ENCODING_INT8;
     CHECK(berthi_slice_refusal(ROWS(1, 1), shape, 2, BERTH_I8, &record) == NULL);
+}
+
+/* 256 blocks of 64 share a second level: rows of 64 do by 256, rows of 32768 by half a row. */
+static void
+test_second_levels(void)
+{
+    const uint64_t narrow[2] = { 1000, 64 };
+    const uint64_t wide[2] = { 4, 32768 };
+    const uint64_t odd[2] = { 4, 32832 };
+    berthi_quantized record = {
+        .encoding = BERTH_ENCODING_NF4, .block_size = 64, .is_double = true
+    };
+
+    CHECK(!berthi_slice_splits_levels(WHOLE, narrow, 2, &record));
+    CHECK(!berthi_slice_splits_levels(ROWS(256, 512), narrow, 2, &record));
+    CHECK(!berthi_slice_splits_levels(ROWS(768, 232), narrow, 2, &record)); /* end */
+    CHECK(berthi_slice_splits_levels(ROWS(768, 231), narrow, 2, &record));
+    CHECK(berthi_slice_splits_levels(ROWS(0, 255), narrow, 2, &record));
+    CHECK(berthi_slice_splits_levels(ROWS(1, 256), narrow, 2, &record));
+    CHECK(!berthi_slice_splits_levels(COLUMNS(16384, 16384), wide, 2, &record));
+    CHECK(berthi_slice_splits_levels(COLUMNS(8192, 16384), wide, 2, &record));
+    CHECK(berthi_slice_splits_levels(COLUMNS(16384, 8192), wide, 2, &record));
+    CHECK(berthi_slice_splits_levels(COLUMNS(0, 16384), odd, 2, &record));
+    CHECK(!berthi_slice_splits_levels(HALVES(ROWS, 1, 1), wide, 2, &record));
+    CHECK(berthi_slice_splits_levels(HALVES(ROWS, 0, 256), narrow, 2, &record));
+    /* Blocks are enough for a cut. */
+    CHECK(berthi_slice_refusal(ROWS(1, 1), narrow, 2, BERTH_U8, &record) == NULL);
+    CHECK(berthi_slice_refusal(COLUMNS(64, 128), wide, 2, BERTH_U8, &record) == NULL);
+    CHECK_CONTAINS(berthi_slice_refusal(COLUMNS(32, 128), wide, 2, BERTH_U8, &record), "split");
+    record.is_double = false;
+    CHECK(!berthi_slice_splits_levels(ROWS(1, 1), narrow, 2, &record));
 }
 
 static void
@@ -739,6 +763,7 @@ main(int argc, char **argv)
     T_RUN(test_same);
     T_RUN(test_whole_bytes);
     T_RUN(test_blocks);
+    T_RUN(test_second_levels);
     T_RUN(test_tensors_of_a_matrix);
     T_RUN(test_scales_of_one_column);
     T_RUN(test_stacks);

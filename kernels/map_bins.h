@@ -51,29 +51,34 @@ map_bin_of(int32_t place)
     return (place >> BIN_SHIFT) + (int32_t)BINS;
 }
 
-/* False: two borders in a bin, one outside all, or one that is no number. */
+/* Bins of no border, up to `end`; returns it. */
+ALWAYS_INLINE uint32_t
+map_bins_fill(map_bins *out, uint32_t begin, uint32_t end, uint32_t below)
+{
+    for (uint32_t i = begin; i < end; i++)
+        out->bins[i] = (map_bin){ INT32_MAX, below };
+    return end;
+}
+
+/* False: two borders in a bin, or not in order, one outside all, or one that is no number. */
 static inline bool
 map_bins_can_make(const uint32_t *map, map_bins *out)
 {
-    uint32_t code = 0;
+    uint32_t next = 0;
 
-    for (uint32_t i = 0; i < 2 * BINS; i++)
-        out->bins[i].border = INT32_MAX;
     for (uint32_t lower = 0; lower < 255; lower++) {
         const float border = berthi_core_map_border(map, lower);
-        map_bin *bin;
+        uint32_t bin;
 
         if (!(fabsf(border) > 0x1p-23f && fabsf(border) < 2.0f))
             return false;
-        bin = &out->bins[map_bin_of(map_place(border))];
-        if (bin->border != INT32_MAX)
+        bin = (uint32_t)map_bin_of(map_place(border));
+        if (bin < next)
             return false;
-        bin->border = map_place(border);
+        next = map_bins_fill(out, next, bin + 1, lower);
+        out->bins[bin].border = map_place(border);
     }
-    for (uint32_t i = 0; i < 2 * BINS; i++) {
-        out->bins[i].below = code;
-        code += out->bins[i].border != INT32_MAX ? 1u : 0u;
-    }
+    map_bins_fill(out, next, 2 * BINS, 255);
     return true;
 }
 

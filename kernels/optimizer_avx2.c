@@ -205,10 +205,11 @@ squares_save(const lane_squares *s, double *to)
 }
 
 static bool
-can_make_tables(level_tables *t)
+can_make_tables(level_tables *t, bool encodes)
 {
-    return map_bins_can_make(berthi_signed_map, &t->bins[0])
-           && map_bins_can_make(berthi_unsigned_map, &t->bins[1]);
+    return !encodes
+           || (map_bins_can_make(berthi_signed_map, &t->bins[0])
+               && map_bins_can_make(berthi_unsigned_map, &t->bins[1]));
 }
 
 #define LEVEL(name) berthi_avx2_##name

@@ -300,8 +300,9 @@ squares_save(const lane_squares *s, double *to)
 }
 
 static bool
-can_make_tables(level_tables *t)
+can_make_tables(level_tables *t, bool encodes)
 {
+    (void)encodes; /* values are looked up in registers, too */
     memcpy(t->magnitudes, berthi_signed_map + MAP_ZERO_CODE, sizeof t->magnitudes);
     memcpy(t->values, berthi_unsigned_map, sizeof t->values);
     t->lines[0] = make_map_lines(berthi_signed_map, true);

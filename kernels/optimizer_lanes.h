@@ -19,7 +19,8 @@
  *                                            lanes_none of them
  *   lanes_decode(tables, is_signed, codes)   values of the map
  *   encode_codes(tables, is_signed, values, reciprocal, codes)   a block, ordinary
- *   can_make_tables(tables)                  false: not of these maps; by the reference, then
+ *   can_make_tables(tables, encodes)         false: not of these maps; by the reference, then.
+ *                                            encodes false: those of lanes_decode() alone
  *   LEVEL(name)                              what the level calls an operation
  */
 #ifndef BERTH_KERNELS_OPTIMIZER_LANES_H
@@ -392,7 +393,7 @@ LEVEL(update)(const berthi_update_arguments *a, const berthi_update_constants *c
 {
     level_tables t;
 
-    return can_make_tables(&t) ? update_by(a, c, &t) : berthi_update_plainly(a, c);
+    return can_make_tables(&t, true) ? update_by(a, c, &t) : berthi_update_plainly(a, c);
 }
 
 void
@@ -400,7 +401,7 @@ LEVEL(encode_state)(const berthi_state_arguments *a)
 {
     level_tables t;
 
-    if (can_make_tables(&t))
+    if (can_make_tables(&t, true))
         encode_state_by(a, &t);
     else
         berthi_encode_state_plainly(a);
@@ -411,7 +412,7 @@ LEVEL(decode_state)(const berthi_state_arguments *a)
 {
     level_tables t;
 
-    if (can_make_tables(&t))
+    if (can_make_tables(&t, false))
         decode_state_by(a, &t);
     else
         berthi_decode_state_plainly(a);

@@ -1503,8 +1503,8 @@ berth_plan_options_init(berth_plan_options *options)
  * with the scales of their own blocks, or one that is for all, MXFP4 between groups; all else is
  * BERTH_EUNSUPPORTED. Of what is doubly quantized a slice that splits 256 blocks with one second
  * level has one level: absmax, recovered as they are read, so that its values are those of the
- * whole. That, and columns of what is stored quantized, are not streamed from the disk, other
- * columns from `offload_dir` of a load, plain numbers or encoded. Slices of ranks are not held
+ * whole. A load does not stream that from the disk, nor columns of what is stored quantized, but
+ * other columns from its `offload_dir`, plain numbers or encoded. Slices of ranks are not held
  * against a manifest, and neither are stacks of which some experts are read while others stay
  * on the disk.
  *
@@ -2292,8 +2292,8 @@ typedef struct berth_model berth_model;
  * layer of such a disk. The buffers it is read into stay allocated until it comes back,
  * which later jobs of the context see, and its end; one that ends before leaves them
  * behind for good. A cancel waits five seconds at most for such reads. The statistics of
- * a weight that is stored quantized are read in one call before its values, with no limit
- * but the kernel's.
+ * a weight that is stored quantized and decoded are read in one call before its values, and
+ * second levels of what a slice splits with each piece of it, with no limit but the kernel's.
  *
  * Copies of a device that do not end for as long are BERTH_EIO with a tensor of theirs, and
  * so is a layer from the disk that cannot go on to such a device. Slabs and staging stay

@@ -70,6 +70,8 @@ requirement_of(const checking *c, const berthi_plan_source *source, uint32_t w,
                const berthi_plan_tensor *stored, const berthi_berth *berth)
 {
     berthi_recipe_weight weight = source->recipe.weights[w];
+    const bool is_stored_slice = stored->slice.along != BERTH_SLICING_NONE
+                                 && berthi_recipe_record(&source->recipe, &weight) != NULL;
     const berthi_storage storage = storage_of(c, berth);
     const requirement as_stored = { stored->bytes, stored->scratch, stored->turned };
     requirement encoded = { 0, 0, 0 };
@@ -79,8 +81,10 @@ requirement_of(const checking *c, const berthi_plan_source *source, uint32_t w,
     uint64_t elements = 1;
     uint32_t count;
 
-    if (berth->encoding == stored->encoding && berth->bytes == stored->bytes
-        && (berth->encoding != BERTH_ENCODING_NATIVE || berth->dtype == stored->dtype))
+    /* Slices of what is stored quantized have one form, whatever the plan is made for. */
+    if (is_stored_slice
+        || (berth->encoding == stored->encoding && berth->bytes == stored->bytes
+            && (berth->encoding != BERTH_ENCODING_NATIVE || berth->dtype == stored->dtype)))
         return as_stored;
     weight.is_turned = berthi_recipe_is_turned(&source->recipe, w, berth->encoding);
     berthi_slice_shape(&stored->slice, berthi_recipe_stored_shape(&weight, turned),

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/tables.h"
+#include "placement/plan.h"
 #include "tests/fault.h"
 #include "tests/fixture.h"
 #include "tests/moved.h"
@@ -34,6 +35,17 @@ static const sliced_sizes wide = {
     .kv_heads = 2,
     .head_dim = 64,
     .inner = 32768,
+    .words = 64,
+};
+
+/* Of four ranks, 96 rows of keys are three quarters of what shares a second level. */
+static const sliced_sizes quarters = {
+    .type = "llama",
+    .hidden = 128,
+    .heads = 8,
+    .kv_heads = 4,
+    .head_dim = 96,
+    .inner = 1024,
     .words = 64,
 };
 
@@ -208,6 +220,8 @@ static void
 test_rows(void)
 {
     check_ranks(make(&narrow, BERTH_ENCODING_NF4, 64), 4, 4, 3);
+    /* From the middle of one second level into the middle of the next one. */
+    check_ranks(make(&quarters, BERTH_ENCODING_NF4, 64), 4, 5, 2);
 }
 
 /* What is asked for is what is stored: kept, for slices with one level, too. */
@@ -243,6 +257,29 @@ test_asked_for(void)
     loaded_end(&l);
     sliced_refuse(folder, sliced_options("cpu=64MiB", 1, 16), BERTH_EUNSUPPORTED,
                   "is stored in blocks that run along its rows", NULL);
+}
+
+/* A berth of the size that both levels of a flat slice would have: no load can fill it. */
+static void
+test_edited(void)
+{
+    berth_plan_options options = sliced_options("cpu=64MiB", 1, 2);
+    berthi_berth *berth;
+    loaded l;
+
+    options.type = BERTH_ENCODING_NF4;
+    options.double_quant = 1;
+    loaded_begin(&l, make(&sliced_blocks, BERTH_ENCODING_NF4, 64), &options, NULL);
+    T_REQUIRE(l.p.plan != NULL);
+    berth = &l.p.plan->berths[2]; /* of down_proj */
+    CHECK_EQ(berth->bytes, 256 * 256 / 2 + 256 * 256 / 64 * 4);
+    berth->bytes = 256 * 256 / 2 + 256 * 256 / 64 + 256;
+    CHECK_EQ(berth_plan_check(l.p.plan, l.p.context, l.p.checkpoint, "", NULL, NULL, &l.error),
+             BERTH_EINTEGRITY);
+    CHECK_CONTAINS(l.error.message, "has a berth of another size");
+    loaded_load(&l);
+    CHECK_EQ(l.status, BERTH_EINTEGRITY);
+    loaded_end(&l);
 }
 
 /* ---------------------------------------------------------------------------- size */
@@ -309,6 +346,8 @@ test_pieces(void)
     CHECK_EQ(l.report.placed_bytes, ROWS * INNER / 4 + BLOCKS / 2);
     CHECK_EQ(loaded_see_checked(&l, &report), BERTH_OK);
     CHECK_EQ(report.mismatches, 0);
+    /* Rows of codes, nearly whole, are not all: both levels are, too. */
+    CHECK_GT(report.bytes_read, ROWS * INNER / 2);
     CHECK_EQ(berth_model_get_tensor(l.model, 0, &tensor), BERTH_OK);
     CHECK_EQ(tensor.parts[1].bytes, BLOCKS / 2 * 4);
     loaded_end(&l);
@@ -402,6 +441,7 @@ main(int argc, char **argv)
     T_RUN(test_columns_of_whole_levels);
     T_RUN(test_rows);
     T_RUN(test_asked_for);
+    T_RUN(test_edited);
     T_RUN(test_pieces);
     T_RUN(test_disk);
     T_RUN(test_stacks);

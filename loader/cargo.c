@@ -123,9 +123,8 @@ cut_statistics(const berthi_cargo *cargo, const uint64_t *shape, int32_t role)
                    ? berthi_share_cut_by(slice, &view, 1, 8 * sizeof(float))
                    : berthi_cut_whole(0);
     case BERTH_ROLE_ABSMAX:
-        return berthi_share_cut_by(
-            slice, &view, block,
-            cargo->storage.is_double || cargo->is_flat ? 8 : 8 * sizeof(float));
+        return berthi_share_cut_by(slice, &view, block,
+                                   cargo->record->is_double ? 8 : 8 * sizeof(float));
     case BERTH_ROLE_ABSMAX2:
         return berthi_share_cut_by(slice, &view, block * 256, 8 * sizeof(float));
     default: return berthi_cut_whole(0);

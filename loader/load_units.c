@@ -55,58 +55,33 @@ add_columns(listing *l, const berthi_load_columns *columns)
     return l->columns++;
 }
 
-/* Bytes that go as they are. */
+/* Bytes that go as they are; or, with `levels`, codes, of which each becomes an absmax. */
 static void
-add_part(listing *l, uint64_t berth, const berthi_cargo_part *part)
-{
-    const berthi_load *const load = l->load;
-    const berthi_berth *const b = &load->plan->berths[berth];
-    const uint64_t step = load->chunk_bytes - WIDENED;
-    const uint64_t place = b->offset + part->offset;
-    const uint32_t columns =
-        add_columns(l, &(berthi_load_columns){ .cut = part->cut, .place = place });
-    uint64_t bytes;
-
-    for (uint64_t at = 0; at < part->bytes; at += bytes) {
-        berthi_load_unit unit = { .run = BERTHI_NO_RUN,
-                                  .tier = b->tier,
-                                  .entry = (uint32_t)part->entry,
-                                  .berth = (uint32_t)berth,
-                                  .first = place + at,
-                                  .columns = columns };
-
-        bytes = berthi_cut_fit(&part->cut, at, part->bytes - at, step);
-        unit.count = bytes;
-        add_unit(l, &unit, &part->cut, at, bytes);
-    }
-}
-
-/* Stored codes, of which each becomes an absmax. */
-static void
-add_levels(listing *l, uint64_t berth, const berthi_cargo *cargo)
+add_part(listing *l, uint64_t berth, const berthi_cargo_part *part, const berthi_quantized *levels)
 {
     berthi_load *const load = l->load;
     const berthi_berth *const b = &load->plan->berths[berth];
-    const berthi_cargo_part *const part = &cargo->parts[1];
-    const uint64_t step = (load->chunk_bytes - WIDENED) / sizeof(float);
-    const uint64_t codes = part->bytes / sizeof(float);
-    const berthi_load_columns all = { part->cut, b->offset + part->offset, cargo->record };
+    const uint64_t width = levels != NULL ? sizeof(float) : 1; /* of a stored byte, there */
+    const uint64_t step = (load->chunk_bytes - WIDENED) / width;
+    const uint64_t stored = part->bytes / width;
+    const berthi_load_columns all = { part->cut, b->offset + part->offset, levels };
     const uint32_t columns = add_columns(l, &all);
-    uint64_t count;
+    uint64_t bytes;
 
-    for (uint64_t at = 0; at < codes; at += count) {
+    for (uint64_t at = 0; at < stored; at += bytes) {
         berthi_load_unit unit = { .run = BERTHI_NO_RUN,
                                   .tier = b->tier,
                                   .entry = (uint32_t)part->entry,
                                   .berth = (uint32_t)berth,
-                                  .first = all.place + at * sizeof(float),
+                                  .first = all.place + at * width,
                                   .columns = columns };
 
-        count = berthi_cut_fit(&part->cut, at, codes - at, step);
-        unit.count = count * sizeof(float);
-        add_unit(l, &unit, &part->cut, at, count);
-        load->values_max = berthi_max_u64(load->values_max,
-                                          berthi_load_levels_bytes(&part->cut, at, count));
+        bytes = berthi_cut_fit(&part->cut, at, stored - at, step);
+        unit.count = bytes * width;
+        add_unit(l, &unit, &part->cut, at, bytes);
+        if (levels != NULL)
+            load->values_max = berthi_max_u64(load->values_max,
+                                              berthi_load_levels_bytes(&part->cut, at, bytes));
     }
 }
 
@@ -206,12 +181,8 @@ add_berth(listing *l, uint64_t number, uint64_t weight, uint32_t berth)
     if (!cargo.is_copied)
         return number == weight ? add_run(l, berth, &cargo) : BERTH_OK;
     for (uint32_t i = 0; i < cargo.part_count; i++)
-        if (cargo.parts[i].entry == number) {
-            if (cargo.is_flat && i > 0)
-                add_levels(l, berth, &cargo);
-            else
-                add_part(l, berth, &cargo.parts[i]);
-        }
+        if (cargo.parts[i].entry == number)
+            add_part(l, berth, &cargo.parts[i], cargo.is_flat && i > 0 ? cargo.record : NULL);
     return BERTH_OK;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * writer_job.h - where the texts of two jobs part: what an output was made with, and what is
- * asked for now. They are lines, one for each option and file; what is found is not trusted.
+ * writer_job.h - where the texts of two jobs part: what an output was made with, and what it
+ * is to be made with. They are lines, one for each option and file; what is found is not trusted.
  */
 #ifndef BERTH_LOADER_WRITER_JOB_H
 #define BERTH_LOADER_WRITER_JOB_H
